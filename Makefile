@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 INSTALLED = thermo thermo-nbd
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run test soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench clean
+.PHONY: help run test soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard clean
 
 help:
 	@echo "make run         monitor a real program (redis-server), reclaim its cold memory, print the effect"
@@ -28,6 +28,7 @@ help:
 	@echo "make guest       test the commands on Debian's 6.1 and 6.12 kernels, in emulated machines"
 	@echo "make guest-damo  damo with the kernel's DAMON and with thermo, in an emulated 6.12 (up to an hour)"
 	@echo "make contest     compare in-kernel DAMON with thermo on Debian's 6.12 (about 45 minutes)"
+	@echo "make dashboard   check the agent's dashboard in Chromium, against made-up figures"
 	@echo "make bench       run the benchmarks, print the results and save them in lab/results"
 	@echo "make clean       remove the build output"
 
@@ -93,6 +94,12 @@ guest-damo:
 # Slow: DAMON and thermo monitor every pattern one after the other in an emulated machine.
 contest: build
 	@tests/guest/contest.sh
+
+# Not part of `make test`: it needs a browser.
+dashboard:
+	@scripts/deps.sh build dashboard
+	@$(CARGO) build --locked -p thermo-web --example fake_agent
+	@tests/dashboard.sh
 
 bench: build
 	@for script in benches/*.sh; do echo "== $$script"; $$script || exit 1; done

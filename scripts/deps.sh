@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages of the named groups, and prints their names.
-# Usage: scripts/deps.sh [build] [test] [fuzz] [demo] [eval] [guest] [guest-kernel]
+# Usage: scripts/deps.sh [build] [test] [fuzz] [demo] [eval] [guest] [guest-kernel] [dashboard]
 set -euo pipefail
 # shellcheck source=scripts/leftovers.sh
 . "$(dirname "$0")/leftovers.sh"
@@ -21,7 +21,9 @@ packages_of() {
         guest) echo qemu-system-x86 busybox-static cpio gzip xz-utils kmod binutils ;;
         # Building the guest kernel with the idle-page bitmap. pahole (dwarves) generates its BTF types.
         guest-kernel) echo gcc make bc flex bison libelf-dev dwarves xz-utils ;;
-        *) echo "deps: unknown group $1: use build, test, fuzz, demo, eval, guest or guest-kernel" >&2; exit 2 ;;
+        # The browser that opens the dashboard, and its driver. tests/dashboard/get.sh installs selenium.
+        dashboard) echo chromium chromium-driver python3 python3-venv ;;
+        *) echo "deps: unknown group $1: use build, test, fuzz, demo, eval, guest, guest-kernel or dashboard" >&2; exit 2 ;;
     esac
 }
 

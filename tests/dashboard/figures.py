@@ -1,0 +1,202 @@
+"""Every number shown is that of the API."""
+
+import texts
+from browser import wait_for
+
+TARGET = "target/databases/mariadb.service"
+
+
+def idle(target):
+    return sum(row["bytes"] for row in target["ages"] if row["min_s"] >= 60)
+
+
+def equal(shown, expected, what):
+    assert shown == expected, f"{what}: shown {shown!r}, the API says {expected!r}"
+
+
+def at_one_moment(page, read):
+    """Figures of the API and what the page showed of the same moment: (targets, what `read` returned)."""
+    def attempt():
+        answer = page.agent.get("targets")
+        time, shown = page.run("""
+            const time = document.querySelector("main .page").dataset.time;
+            return [time, (%s)()]""" % read)
+        return (answer["targets"], shown) if str(answer["time_ms"]) == time else None
+    return wait_for("moment that the page and the API share", attempt)
+
+
+ROWS = """() => [...document.querySelectorAll("main .page > .table tbody tr")].map((row) =>
+    Object.fromEntries([...row.cells].map((cell) => [cell.dataset.column, cell.textContent])))"""
+FIELDS = """() => Object.fromEntries([...document.querySelectorAll("main .figure [data-field]")].map((value) =>
+    [value.dataset.field, value.textContent]))"""
+KINDS = """() => [...document.querySelectorAll(".kinds .kind")].map((row) => [...row.children].map((cell) => cell.textContent))"""
+ALL_AGES = """() => [...document.querySelectorAll("details tbody tr")].map((row) => [...row.cells].map((cell) => cell.textContent))"""
+
+
+def targets_are_those_of_the_api(page):
+    page.open("targets", "main tbody tr")
+    targets, rows = at_one_moment(page, ROWS)
+    shown = {row["name"]: row for row in rows}
+    equal(sorted(shown), sorted(target["name"] for target in targets), "names")
+    for target in targets:
+        row, name = shown[target["name"]], target["name"]
+        equal(row["policy"], target["policy"], name)
+        equal(row["mode"], target["mode"], name)
+        equal(row["resident"], texts.size(target["resident_bytes"]), name)
+        equal(row["idle"], texts.percent(idle(target) / target["resident_bytes"]), name)
+        equal(row["net"], texts.size(target["net_saved_bytes"]), name)
+        equal(row["refaults"], texts.size(target["refault_bytes_per_min"]), name)
+        if target["suspended"]:
+            assert target["suspended"] in row["state"] or "paused" in row["state"], f"{name}: {row['state']}"
+    return f"{len(targets)} targets"
+
+
+def sums_are_those_of_the_targets(page):
+    page.open("targets", "main tbody tr")
+    targets, shown = at_one_moment(page, FIELDS)
+    resident = sum(target["resident_bytes"] for target in targets)
+    equal(shown["resident"], texts.size(resident), "resident")
+    equal(shown["idle"], texts.percent(sum(map(idle, targets)) / resident), "idle")
+    equal(shown["net"], texts.size(sum(target["net_saved_bytes"] for target in targets)), "net")
+    equal(shown["refaults"], texts.size(sum(target["refault_bytes_per_min"] for target in targets)), "refaults")
+    equal(shown["policies"], str(len(page.agent.get("policies")["policies"])), "policies")
+
+
+def find(targets):
+    return next(target for target in targets if target["name"] == "mariadb.service")
+
+
+def target_has_the_figures_of_the_api(page):
+    page.open(TARGET, "main .kind")
+    targets, shown = at_one_moment(page, FIELDS)
+    target = find(targets)
+    for field, key in (("resident", "resident_bytes"), ("working-set", "working_set_bytes"), ("net", "net_saved_bytes"),
+                       ("refaults", "refault_bytes_per_min"), ("swap", "swap_bytes"), ("unknown", "unknown_bytes")):
+        equal(shown[field], texts.size(target[key]), field)
+    equal(shown["processes"], str(len(target["pids"])), "processes")
+    equal(shown["pass"], texts.duration(target["pass_s"]), "pass")
+
+
+def ages_are_those_of_the_api(page):
+    page.open(TARGET, "main .kind")
+    targets, shown = at_one_moment(page, KINDS)
+    target = find(targets)
+    kinds = [["all", "", texts.size(target["resident_bytes"])]]
+    kinds += [[kind["kind"], "", texts.size(sum(row["bytes"] for row in kind["ages"]))] for kind in target["kinds"]]
+    equal(shown, kinds, "kinds")
+    targets, shown = at_one_moment(page, ALL_AGES)
+    target = find(targets)
+    again = {row["min_s"]: row["bytes"] for row in target["reaccess"]}
+    rows = [[texts.size(row["bytes"]), texts.size(again.get(row["min_s"], 0))] for row in target["ages"]]
+    equal([row[1:] for row in shown], rows, "ages")
+
+
+def advice_at_each_age_is_that_of_the_api(page):
+    page.open(TARGET, ".curve tbody tr")
+    advice = page.answer("advice")
+    equal(page.text("[data-field=advice]"), advice["advice"]["why"], "sentence")
+    known = [row for row in advice["table"] if row["known"]]
+    shown = [[cell for cell in row] for row in page.run(
+        "return [...document.querySelectorAll('.curve tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")]
+    rows = [[texts.age(row["min_age_s"]), texts.size(row["leaves_bytes"]), texts.size(row["compressed_bytes"]["mid"]),
+             texts.size(row["net_saved_bytes"]["mid"]), texts.size(row["refault_bytes_per_min"]["mid"]),
+             texts.percent(row["share_per_min"]["mid"])] for row in known]
+    equal(shown, rows, "table")
+    for index, row in enumerate(known):
+        at = page.run("""
+            const slider = document.getElementById("age-slider");
+            slider.value = arguments[0];
+            slider.dispatchEvent(new Event("input"));
+            return document.querySelector("[data-field=at]").textContent""", index)
+        equal(at, f"at {texts.age(row['min_age_s'])}: {texts.size(row['net_saved_bytes']['mid'])}, "
+                  f"{texts.percent(row['share_per_min']['mid'])}/min", "slider")
+    return f"{len(known)} ages"
+
+
+def heatmap_cells_are_those_of_the_api(page):
+    page.open(TARGET)
+    heatmap = page.answer("heatmap")
+    cells = wait_for("heatmap", lambda: int(page.one(".heatmap canvas").get_attribute("data-cells") or 0))
+    assert cells >= 10_000, f"{cells} cells are shown"
+    # The cell under the pointer says what the API says of it.
+    page.one(".heatmap canvas").send_keys("\ue015", "\ue015", "\ue014")
+    lines = wait_for("note", lambda: page.texts("#tip div"))
+    row = next(row for row in heatmap["rows"] if lines[3].startswith(f"{row['start']} – {row['end']} ("))
+    column = next(index for index, ms in enumerate(heatmap["times_ms"]) if texts.time(ms) == lines[0])
+    heat = row["heat"][column]
+    expected = "not known" if heat < 0 else "idle" if heat == 0 else f"accessed at {heat} % of checks"
+    equal(lines[1], expected, "heat")
+    return f"{cells} cells in view"
+
+
+def history_is_that_of_the_api(page):
+    page.open(TARGET)
+    last = page.answer("history")["points"][-1]
+    expected = f"{texts.time(last['time_ms'])}: resident {texts.size(last['resident_bytes'])}, in swap {texts.size(last['swap_bytes'])}"
+    wait_for(expected, lambda: page.text(".readout").startswith(expected))
+
+
+def ledger_is_that_of_the_api(page):
+    page.open("ledger", "main tbody tr")
+    rows, shown = page.answer("ledger")["rows"], page.rows()
+    for row in rows:
+        cells, name = shown[row["target"]], row["target"]
+        total = lambda list_name: sum(part["bytes"] for part in row[list_name])
+        equal(cells["saved"], texts.gib_hours(row["net_saved_gib_hours"]), name)
+        for column, key in (("back1", "back_1min_bytes"), ("back10", "back_10min_bytes"), ("back60", "back_1h_bytes")):
+            equal(cells[column], texts.size(row[key]), name)
+        for column, key in (("acted", "acted_bytes"), ("would", "would_act_bytes"), ("skipped", "skipped_bytes")):
+            parts = "".join(f"{part['name']} {texts.size(part['bytes'])}" for part in row[key])
+            equal(cells[column], texts.size(total(key)) + parts, name)
+        acting = f" + {texts.duration(row['acting_cpu_s'])}" if row["acting_cpu_s"] > 0 else ""
+        equal(cells["cpu"], texts.duration(row["watching_cpu_s"]) + acting, name)
+        equal(cells["watched"], texts.duration(row["watched_s"]), name)
+    equal(page.text("[data-field=saved]"), texts.gib_hours(sum(row["net_saved_gib_hours"] for row in rows)), "sum")
+    return f"{len(rows)} rows"
+
+
+def policies_are_those_of_the_api(page):
+    page.open("policies", ".card")
+    for policy in page.agent.get("policies")["policies"]:
+        card = page.one(f'.card[data-policy="{policy["name"]}"]').get_property("textContent")
+        for text in (policy["name"], policy["mode"], policy["matches"], *policy["does"], *policy["guard"],
+                     policy["suspended"] or "", policy["error"] or ""):
+            assert text in card, f"{policy['name']}: {text!r} is not shown"
+    return None
+
+
+def decisions_are_those_of_the_api(page):
+    page.open("decisions", ".decision")
+    shown = page.run("""
+        return [...document.querySelectorAll(".decision")].map((row) => [row.dataset.key,
+            row.querySelector("time").textContent, row.querySelector(".action").textContent,
+            row.querySelector(".amount").textContent, row.querySelector(".why").textContent])""")
+    known = {str(one["number"]): one for one in page.agent.get("decisions")["decisions"]}
+    for number, when, action, amount, why in shown:
+        one = known[number]
+        equal([when, action, amount, why], [texts.time(one["time_ms"]), one["action"],
+              texts.size(one["bytes"]) if one["bytes"] else "", one["why"]], f"decision {number}")
+    assert [int(row[0]) for row in shown] == sorted((int(row[0]) for row in shown), reverse=True), "the newest is not first"
+    return f"{len(shown)} decisions"
+
+
+def agent_is_that_of_the_api(page):
+    page.open("agent", "[data-field=watching-mean]")
+    status = wait_for("status", lambda: page.answer("status"))
+    up = (status["time_ms"] - status["started_ms"]) / 1000
+    wait_for("figures", lambda: page.text("[data-field=cpu-mean]"))
+    for field, key in (("watching-mean", "watching_cpu_s"), ("acting-mean", "acting_cpu_s"), ("cpu-mean", "cpu_s")):
+        equal(page.text(f"[data-field={field}]"), texts.percent(status[key] / up), field)
+    equal(page.text("[data-field=agent-resident]"), texts.size(status["resident_bytes"]), "memory")
+    equal(page.texts(".warnings li"), status["warnings"], "warnings")
+    assert texts.percent(status["budget_cpu_share"]) in page.text("[data-field=budget]")
+    for fact in (status["host"], status["version"], status["tracker"]):
+        assert fact in page.text(".facts"), f"{fact} is not shown"
+
+
+CHECKS = [
+    targets_are_those_of_the_api, sums_are_those_of_the_targets, target_has_the_figures_of_the_api,
+    ages_are_those_of_the_api, advice_at_each_age_is_that_of_the_api, heatmap_cells_are_those_of_the_api,
+    history_is_that_of_the_api, ledger_is_that_of_the_api, policies_are_those_of_the_api,
+    decisions_are_those_of_the_api, agent_is_that_of_the_api,
+]
