@@ -15,8 +15,8 @@ packages_of() {
         fuzz) echo g++ ;;
         # The program that `make run` monitors, and its load generator. kmod loads the zram module.
         demo) echo redis-server redis-tools python3 kmod util-linux ;;
-        # The programs of the experiments, and the servers of benches/working_set.sh.
-        eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux memcached mariadb-server sysbench rocksdb-tools ;;
+        # The programs of the experiments, and the servers of benches/servers.bash.
+        eval) echo redis-server redis-tools python3 sqlite3 nodejs zstd kmod util-linux memcached mariadb-server sysbench rocksdb-tools postgresql default-jdk-headless gcc ;;
         # Guests: the emulator, the programs for the initramfs, and tools to unpack kernels.
         guest) echo qemu-system-x86 busybox-static cpio gzip xz-utils kmod binutils ;;
         # Building the guest kernel with the idle-page bitmap. pahole (dwarves) generates its BTF types.

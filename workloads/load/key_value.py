@@ -5,6 +5,7 @@ every value. Patterns:
 
 `uniform`:    every key is as likely as any other.
 `hot:SHARE`:  only this share of the keys is read, each as likely as any other; 0.05 is one key in twenty.
+`moving:SHARE:SECONDS`: the same, and the keys that are read move on by as many in SECONDS.
 `zipf:S`:     the key of rank r is read in proportion to 1 / r^S.
 
 Ranks are scattered over the keys in the order of storing. Accesses to adjacent pages are therefore
@@ -98,11 +99,15 @@ def draw_rank(pattern, keys, rng):
         return lambda: rng.randrange(keys)
     if name == "hot":
         return lambda: rng.randrange(max(1, int(keys * float(value))))
+    if name == "moving":
+        share, seconds = map(float, value.split(":"))
+        width, begin = max(1, int(keys * share)), time.monotonic()
+        return lambda: (int((time.monotonic() - begin) / seconds * width) + rng.randrange(width)) % keys
     if name == "zipf" and float(value) != 1:
         # The inverse of the continuous distribution; keeps no table of a million weights.
         power = 1 - float(value)
         return lambda: min(keys - 1, int(((keys**power - 1) * rng.random() + 1) ** (1 / power)) - 1)
-    sys.exit(f"unknown pattern {pattern!r}: use uniform, hot:SHARE or zipf:S with S other than 1")
+    sys.exit(f"unknown pattern {pattern!r}: use uniform, hot:SHARE, moving:SHARE:SECONDS or zipf:S with S other than 1")
 
 
 def scatter(rank, keys):

@@ -5,6 +5,7 @@ checked.
 """
 
 import argparse
+import time
 
 from pattern import FADING
 
@@ -31,19 +32,23 @@ def main():
     parser.add_argument("--pattern", choices=("hot", "fading"), default="hot")
     parser.add_argument("--steps", type=int, default=1, help="places of the hot tenth, one after the other")
     parser.add_argument("--drift", type=int, default=0, help="thousandths of the records that fading moves on by")
+    parser.add_argument("--rate", type=float, help="queries per second, written as they are due")
     options = parser.parse_args()
     print("CREATE TABLE records (id INTEGER PRIMARY KEY, body TEXT);")
     print(".mode tabs\n.import records.tsv records")
     # This index is never read: cold memory, as in real databases.
     print("CREATE INDEX by_body ON records (substr(body, 40, 60));")
     print("CREATE TABLE found (n INTEGER);")
-    print(".shell touch ready")
+    print(".shell touch ready", flush=True)
+    started = time.monotonic()
     for query in range(options.queries):
+        if options.rate:
+            time.sleep(max(0, started + query / options.rate - time.monotonic()))
         step = query * options.steps // options.queries
         begin = options.records * 9 // 10 - step * (options.records // 10)
         if options.pattern == "fading":
             begin = query * options.drift * options.records // (options.queries * 1000)
-        print(PICK.format(key=key(options, begin), reads=options.reads))
+        print(PICK.format(key=key(options, begin), reads=options.reads), flush=options.rate is not None)
     wanted = options.queries * options.reads
     print(f"SELECT iif(sum(n) = {wanted}, 'TEST PASSED', 'FOUND ' || sum(n) || ' OF {wanted}') FROM found;")
 

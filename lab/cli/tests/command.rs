@@ -90,7 +90,14 @@ fn workload_errors_name_file_and_line() {
 #[test]
 fn subcommand_names_its_missing_default_file() {
     let folder = tempfile::tempdir().unwrap();
-    for subcommand in ["monitor", "reclaim", "huge-pages", "lru-sort", "lifecycle"] {
+    for subcommand in [
+        "monitor",
+        "reclaim",
+        "huge-pages",
+        "lru-sort",
+        "lifecycle",
+        "forecast",
+    ] {
         let file = format!("workloads/experiments/{subcommand}.toml");
         assert_fails(folder.path(), &[subcommand], &file);
         let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

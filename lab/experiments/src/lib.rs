@@ -15,6 +15,7 @@ pub mod cgroup;
 mod csv;
 mod error;
 pub mod experiment;
+pub mod forecast;
 mod html;
 mod huge_pages;
 mod json;

@@ -92,21 +92,7 @@ pub(crate) fn lines(lines: &[Line], unit: &str) -> String {
     let up = Scale::over(points().map(|point| point.1).chain([0.0]), bottom, top);
     let mut svg = open(height);
     across.axis_below(&mut svg, bottom, "s");
-    for at in up.ticks() {
-        let y = up.position(at);
-        let _ = write!(
-            svg,
-            r#"<line class="grid" x1="{left}" y1="{y:.1}" x2="{:.1}" y2="{y:.1}"/>"#,
-            WIDTH - RIGHT
-        );
-        let _ = write!(
-            svg,
-            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
-            left - 6.0,
-            y + 4.0,
-            up.label(at)
-        );
-    }
+    up.axis_left(&mut svg, left, WIDTH - RIGHT);
     let _ = write!(svg, r#"<text x="4" y="{:.1}">{unit}</text>"#, top + 8.0);
     for (points, index) in lines {
         let path: Vec<String> = points
@@ -120,6 +106,81 @@ pub(crate) fn lines(lines: &[Line], unit: &str) -> String {
         );
     }
     svg + "</svg>"
+}
+
+/// A dot of a scatter plot.
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    /// Index of the name in the legend.
+    pub(crate) series: usize,
+    pub(crate) title: String,
+}
+
+/// A scatter plot as an image of its own: `names` in a legend, titles of both axes, which have the same scale,
+/// a diagonal, and dashed lines `tolerance` above and below.
+pub(crate) fn scatter(points: &[Point], names: &[&str], axes: [&str; 2], tolerance: f64) -> String {
+    let (left, top, side) = (70.0, 14.0, 520.0);
+    let bottom = top + side;
+    let values = || points.iter().flat_map(|point| [point.x, point.y]).chain([0.0]);
+    let across = Scale::over(values(), left, left + side);
+    let up = Scale::over(values(), bottom, top);
+    let mut svg = open(bottom + 40.0);
+    svg += "<style>text{font:13px sans-serif;fill:#333}.grid{stroke:#ddd}.line{stroke:#888;fill:none}</style>\
+            <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>";
+    across.axis_below(&mut svg, bottom, axes[0]);
+    up.axis_left(&mut svg, left, left + side);
+    let middle = f64::midpoint(top, bottom);
+    let _ = write!(
+        svg,
+        r#"<text transform="translate(16 {middle:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
+        axes[1]
+    );
+    for (offset, dash) in [(0.0, "none"), (tolerance, "5 4"), (-tolerance, "5 4")] {
+        let (from, to) = (
+            across.low.max(across.low - offset),
+            across.high.min(across.high - offset),
+        );
+        let _ = write!(
+            svg,
+            r#"<line class="line" stroke-dasharray="{dash}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
+            across.position(from),
+            up.position(from + offset),
+            across.position(to),
+            up.position(to + offset)
+        );
+    }
+    for point in points {
+        let (x, y) = (across.position(point.x), up.position(point.y));
+        let marker = marker(x, y, point.series, "point");
+        let _ = write!(svg, "<g>{marker}<title>{}</title></g>", escaped(&point.title));
+    }
+    for (series, name) in names.iter().enumerate() {
+        #[expect(clippy::cast_precision_loss, reason = "a plot has few series")]
+        let y = top + 14.0 + series as f64 * 20.0;
+        svg += &marker(left + side + 30.0, y - 4.0, series, "legend");
+        let _ = write!(
+            svg,
+            r#"<text x="{:.1}" y="{y:.1}">{}</text>"#,
+            left + side + 44.0,
+            escaped(name)
+        );
+    }
+    svg + "</svg>"
+}
+
+/// A dot or, when all colours are used up, a square.
+fn marker(x: f64, y: f64, series: usize, class: &str) -> String {
+    let colour = colour(series);
+    if series < COLOURS.len() {
+        return format!(
+            r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="5" fill="{colour}" fill-opacity="0.75"/>"#
+        );
+    }
+    let (x, y) = (x - 4.5, y - 4.5);
+    format!(
+        r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="9" height="9" fill="{colour}" fill-opacity="0.75"/>"#
+    )
 }
 
 fn open(height: f64) -> String {
@@ -179,6 +240,24 @@ impl Scale {
         let decimals = usize::try_from(decimals.unwrap_or(6)).unwrap_or(0);
         // Adding 0 turns -0, which a sum of steps can give, into 0.
         shortened(format!("{:.decimals$}", at + 0.0))
+    }
+
+    /// Grid lines from `left` to `right`, with labels on the left.
+    fn axis_left(&self, svg: &mut String, left: f64, right: f64) {
+        for at in self.ticks() {
+            let y = self.position(at);
+            let _ = write!(
+                svg,
+                r#"<line class="grid" x1="{left}" y1="{y:.1}" x2="{right:.1}" y2="{y:.1}"/>"#
+            );
+            let _ = write!(
+                svg,
+                r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
+                left - 6.0,
+                y + 4.0,
+                self.label(at)
+            );
+        }
     }
 
     fn axis_below(&self, svg: &mut String, y: f64, unit: &str) {

@@ -22,6 +22,11 @@ impl Swap {
             })
     }
 
+    /// The memory that zram uses; zero if the device is gone.
+    pub(crate) fn memory(&self) -> Bytes {
+        self.0.mm_stat().map_or(Bytes::ZERO, |stat| stat.mem_used)
+    }
+
     /// The memory that zram uses for `swapped` bytes of one cgroup, in bytes.
     ///
     /// Other processes may use the same swap, so zram's total memory is divided in proportion to the swapped

@@ -2,6 +2,7 @@
 //! file.
 
 mod experiment;
+mod forecast;
 mod lifecycle;
 mod monitor;
 mod squeeze;
@@ -82,6 +83,17 @@ enum Command {
   thermo-lab lifecycle --repeats 3 --switches 20 --results /tmp/trial --json")]
     Lifecycle(lifecycle::Lifecycle),
 
+    /// Compare the predictions of `thermo advise` with what `thermo reclaim` then saves and costs.
+    ///
+    /// Each workload is watched without acting. Then `thermo reclaim` acts with each minimum age, guards and
+    /// quotas off. The table has net saving, refaults and compressed size, predicted and measured, and the
+    /// share of runs that reach each aim. It needs root, creates its own zram swap and control groups, sets
+    /// vm.page-cluster to 0, and undoes all of that.
+    #[command(after_help = "Examples:
+  thermo-lab forecast --plot forecast.svg
+  thermo-lab forecast --workload redis --rounds 1 --age 30s --auto 12m --json")]
+    Forecast(forecast::Forecast),
+
     /// Measure the effect of freeing buffer pools under memory pressure, with `thermo-nbd` and many devices.
     ///
     /// Three experiments: pages swapped in and out without and with squeezing; the same for squeezes of 1, 10
@@ -110,6 +122,7 @@ impl Cli {
             Command::HugePages(arguments) => arguments.run("huge-pages"),
             Command::LruSort(arguments) => arguments.run("lru-sort"),
             Command::Lifecycle(command) => command.run(),
+            Command::Forecast(command) => command.run(),
             Command::Squeeze(command) => command.run(),
             Command::Neighbour(command) => command.run(),
             Command::Workload(command) => command.run(),
