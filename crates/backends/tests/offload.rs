@@ -100,6 +100,7 @@ fn monitor(root: &Path, targets: &[&Target]) -> Offloaded {
         orphans: false,
         cgroup: None,
         waits_for_cgroup: false,
+        selected: false,
         system: false,
         exclude: Vec::new(),
         layout: LayoutRule::ThreeRegions,

@@ -294,6 +294,7 @@ fn removed_group_is_waited_for() {
     machine.group("a", "5\n");
     let spec = TargetSpec {
         waits_for_cgroup: true,
+        selected: false,
         ..TargetSpec::for_cgroup("/a")
     };
     let mut discovery = Discovery::new(machine.root(), spec).unwrap();
