@@ -86,8 +86,7 @@ fn check(app: &App, mut request: Request) -> Result<Request, ApiError> {
     let is_local = matches!(connection.peer, crate::auth::Peer::User(_)) || connection.is_encrypted;
     if !is_local && !is_allowed(host.host(), &app.hosts) {
         return Err(ApiError::forbidden(format!(
-            "the host {:?} is not one of the agent: use localhost or its IP address, or name it in the \
-             configuration (hosts)",
+            "the host {:?} is not one of the agent: use localhost or its IP address",
             host.host()
         )));
     }

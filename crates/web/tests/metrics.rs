@@ -16,6 +16,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0,text/plai
 
 /// Labels of a sample, by name.
 type Labels = BTreeMap<String, String>;
+/// Name, labels and value.
+type Sample = (String, Labels, f64);
 
 fn parse_labels(text: &str) -> Labels {
     let mut labels = Labels::new();
@@ -40,7 +42,7 @@ fn parse_labels(text: &str) -> Labels {
     labels
 }
 
-fn samples(text: &str) -> Vec<(String, Labels, f64)> {
+fn samples(text: &str) -> Vec<Sample> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let sample = |line: &str| {
         let (series, value) = line.rsplit_once(' ').unwrap();
@@ -55,6 +57,24 @@ fn names() -> BTreeSet<String> {
     metrics::families().map(metrics::Family::sample_name).collect()
 }
 
+/// The samples of one target.
+fn of_target<'a>(samples: &'a [Sample], target: &Value) -> Vec<&'a Sample> {
+    let (name, policy) = (target["name"].as_str(), target["policy"].as_str());
+    let is_of_target = |(_, labels, _): &&Sample| {
+        labels.get("target").map(String::as_str) == name && labels.get("policy").map(String::as_str) == policy
+    };
+    samples.iter().filter(is_of_target).collect()
+}
+
+/// The sum of the samples called `name`, in one range of idle ages if it is given.
+fn sum(samples: &[&Sample], name: &str, edge: Option<&Value>) -> f64 {
+    let edge = edge.map(Value::to_string);
+    let is_wanted = |(sample, labels, _): &&&Sample| {
+        sample == name && (edge.is_none() || edge.as_ref() == labels.get("min_age_seconds"))
+    };
+    samples.iter().filter(is_wanted).map(|sample| sample.2).sum()
+}
+
 #[test]
 fn buckets_equal_the_json() {
     let site = Site::start();
@@ -62,62 +82,71 @@ fn buckets_equal_the_json() {
     let samples = samples(&text);
     let targets = site.get("/api/v1/targets").json();
     for target in targets["targets"].as_array().unwrap() {
-        let of_target = |name: &str| {
-            let name = name.to_owned();
-            samples.iter().filter(move |(sample, labels, _)| {
-                *sample == name
-                    && labels["target"] == target["name"].as_str().unwrap()
-                    && labels["policy"] == target["policy"].as_str().unwrap()
-            })
-        };
-        let sum = |name: &str| of_target(name).map(|sample| sample.2).sum::<f64>();
-        let number = |name: &str| target[name].as_f64().unwrap();
-        assert_eq!(
-            sum("thermo_target_idle_bytes") + sum("thermo_target_unknown_bytes"),
-            number("resident_bytes")
-        );
-        for (metric, field) in [
-            ("thermo_target_resident_bytes", "resident_bytes"),
-            ("thermo_target_swap_bytes", "swap_bytes"),
-            ("thermo_target_working_set_bytes", "working_set_bytes"),
-            ("thermo_target_net_saved_bytes", "net_saved_bytes"),
+        let samples = of_target(&samples, target);
+        let idle = sum(&samples, "thermo_target_idle_bytes", None);
+        let unknown = sum(&samples, "thermo_target_unknown_bytes", None);
+        assert_eq!(idle + unknown, target["resident_bytes"].as_f64().unwrap());
+        for field in [
+            "resident_bytes",
+            "swap_bytes",
+            "working_set_bytes",
+            "net_saved_bytes",
         ] {
-            assert_eq!(sum(metric), number(field), "{metric}");
-        }
-        for age in target["ages"].as_array().unwrap() {
-            let edge = age["min_s"].to_string();
-            let of_edge = of_target("thermo_target_idle_bytes")
-                .filter(|(_, labels, _)| labels["min_age_seconds"] == edge);
+            let metric = format!("thermo_target_{field}");
             assert_eq!(
-                of_edge.map(|sample| sample.2).sum::<f64>(),
-                age["bytes"].as_f64().unwrap()
+                sum(&samples, &metric, None),
+                target[field].as_f64().unwrap(),
+                "{metric}"
             );
         }
-        for age in target["reaccess"].as_array().unwrap() {
-            let edge = age["min_s"].to_string();
-            let of_edge = of_target("thermo_target_reaccessed_bytes_total")
-                .filter(|(_, labels, _)| labels["min_age_seconds"] == edge);
-            assert_eq!(
-                of_edge.map(|sample| sample.2).sum::<f64>(),
-                age["bytes"].as_f64().unwrap()
-            );
+        for (metric, field) in [
+            ("thermo_target_idle_bytes", "ages"),
+            ("thermo_target_reaccessed_bytes_total", "reaccess"),
+        ] {
+            for age in target[field].as_array().unwrap() {
+                let bytes = sum(&samples, metric, Some(&age["min_s"]));
+                assert_eq!(bytes, age["bytes"].as_f64().unwrap(), "{metric} {age}");
+            }
         }
     }
 }
 
 #[test]
-fn families_are_declared_once_and_labels_are_bounded() {
+fn families_are_declared_once() {
     let site = Site::start();
     let text = metrics::encode(site.agent.as_ref(), Format::OpenMetrics);
     assert!(text.ends_with("# EOF\n"));
+    let reference = include_str!("../../../docs/reference/api.md");
+    for family in metrics::families() {
+        let name = family.sample_name();
+        let plain = name.trim_end_matches("_total");
+        assert!(name.starts_with("thermo_") && !family.help.is_empty() && !family.help.ends_with('.'));
+        assert!(
+            text.contains(&format!("# HELP {plain} {}\n", family.help)),
+            "{name}"
+        );
+        if let Some(unit) = family.unit {
+            assert!(text.contains(&format!("# UNIT {plain} {unit}\n")), "{name}");
+        }
+        assert!(
+            reference.contains(&format!("`{name}`")),
+            "docs/reference/api.md lacks {name}"
+        );
+    }
+    assert_eq!(names().len(), metrics::families().count());
+}
+
+#[test]
+fn labels_are_declared_and_never_a_process() {
+    let site = Site::start();
+    let text = metrics::encode(site.agent.as_ref(), Format::OpenMetrics);
+    let targets = site.agent.targets().targets;
+    let pids: BTreeSet<String> = targets
+        .iter()
+        .flat_map(|target| &target.pids)
+        .map(u32::to_string)
+        .collect();
     let mut series = BTreeSet::new();
-    let pids: BTreeSet<String> = {
-        let targets = site.agent.targets().targets;
-        targets
-            .iter()
-            .flat_map(|target| target.pids.iter().map(u32::to_string))
-            .collect()
-    };
     for (name, labels, value) in samples(&text) {
         let family = metrics::families().find(|family| family.sample_name() == name);
         let family = family.unwrap_or_else(|| panic!("{name} is not declared"));
@@ -137,24 +166,6 @@ fn families_are_declared_once_and_labels_are_bounded() {
             "{name} {labels:?} twice"
         );
     }
-    for family in metrics::families() {
-        let name = family.sample_name();
-        let plain = name.trim_end_matches("_total");
-        assert!(name.starts_with("thermo_") && !family.help.is_empty() && !family.help.ends_with('.'));
-        assert!(
-            text.contains(&format!("# HELP {plain} {}\n", family.help)),
-            "{name}"
-        );
-        if let Some(unit) = family.unit {
-            assert!(text.contains(&format!("# UNIT {plain} {unit}\n")), "{name}");
-        }
-        let reference = include_str!("../../../docs/reference/api.md");
-        assert!(
-            reference.contains(&format!("`{name}")),
-            "docs/reference/api.md lacks {name}"
-        );
-    }
-    assert_eq!(names().len(), metrics::families().count());
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::io::{BufRead as _, BufReader, Write as _};
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use support::Site;
@@ -191,6 +193,20 @@ fn dashboard_is_served_once_and_then_known() {
     }
     let size: usize = ASSETS.iter().map(|asset| asset.bytes.len()).sum();
     assert!(size <= 300_000, "the dashboard has {size} bytes");
+}
+
+#[test]
+fn stream_goes_on_after_the_last_decision_of_a_client() {
+    let site = Site::start();
+    let decisions = site.agent.decisions(None, None, 0).decisions;
+    let last = decisions[decisions.len() - 3].number.to_string();
+    let mut stream = site.connect();
+    let text = support::request("GET", "/api/v1/stream", &[("Last-Event-ID", &last)], "");
+    stream.write_all(text.as_bytes()).unwrap();
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let ids: Vec<String> = lines.filter(|line| line.starts_with("id: ")).take(2).collect();
+    let newest = decisions[decisions.len() - 1].number;
+    assert_eq!(ids, [format!("id: {}", newest - 1), format!("id: {newest}")]);
 }
 
 #[test]

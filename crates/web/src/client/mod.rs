@@ -196,23 +196,29 @@ impl Client {
         let request = request
             .body(Full::from(body))
             .map_err(|error| self.invalid(error))?;
-        let response = match &self.address {
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)
-                    .await
-                    .map_err(|error| self.unreachable(error))?;
-                self.exchange(stream, request).await?
-            }
-            Address::Http { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await;
-                self.exchange(stream.map_err(|error| self.unreachable(error))?, request)
-                    .await?
-            }
-        };
+        let response = self.connect_and_exchange(request).await?;
         if response.status().is_success() {
             return Ok(response);
         }
         Err(self.refusal(response).await)
+    }
+
+    async fn connect_and_exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        match &self.address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                self.exchange(stream.map_err(|error| self.unreachable(error))?, request)
+                    .await
+            }
+            Address::Http { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await;
+                self.exchange(stream.map_err(|error| self.unreachable(error))?, request)
+                    .await
+            }
+        }
     }
 
     async fn exchange(

@@ -107,7 +107,7 @@ impl Service for FakeAgent {
             acting_cpu_s: seconds * 0.0004,
             cpu_s: seconds * 0.011,
             resident_bytes: 18 << 20,
-            tracker: "pte: page tables can be read through BPF".to_owned(),
+            tracker: "pte".to_owned(),
             ready: state.seconds > 0,
             warnings: vec!["the figures are made up".to_owned()],
         }

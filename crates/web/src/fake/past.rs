@@ -1,7 +1,7 @@
 //! The past of the made-up programs.
 
 use serde_json::{Value, json};
-use thermo_agent::api::{Heatmap, HeatmapRow, Period, Point, Refusal, SCHEMA, Series, UnixMillis};
+use thermo_agent::api::{AgeBytes, Heatmap, HeatmapRow, Period, Point, Refusal, SCHEMA, Series, UnixMillis};
 
 use super::profile::{AGE_EDGES_S, PROFILES, Profile, sum_of_kinds};
 use super::state::State;
@@ -92,49 +92,53 @@ pub(super) fn advice(state: &State, period: &Period) -> Result<Value, Refusal> {
     let (times, length) = columns(state, period)?;
     let ages = sum_of_kinds(&profile.kinds(state.now_ms(), 0));
     let back = profile.reaccess(60);
-    let working_set: u64 = ages
-        .iter()
-        .filter(|age| age.min_s < 60)
-        .map(|age| age.bytes)
-        .sum();
-    let range = |mid: f64| json!({"low": mid * 0.9, "mid": mid, "high": mid * 1.1});
-    let row = |age: usize| {
-        let leaves: u64 = ages.iter().skip(age).map(|age| age.bytes).sum();
-        let refaults: u64 = back.iter().skip(age).map(|age| age.bytes).sum();
-        json!({
-            "min_age_s": AGE_EDGES_S[age],
-            "known": true,
-            "leaves_bytes": leaves,
-            "leaves_range_bytes": {"low": leaves / 10 * 9, "mid": leaves, "high": leaves / 10 * 11},
-            "leaves_file_bytes": leaves / 5,
-            "compressed_bytes": range(leaves as f64 * 0.8 / 3.0),
-            "net_saved_bytes": range(leaves as f64 * (1.0 - 0.8 / 3.0)),
-            "refault_bytes_per_min": range(refaults as f64),
-            "share_per_min": range(refaults as f64 / working_set.max(1) as f64),
-            "cpu_share": range(refaults as f64 / 4096.0 * 5e-6 / 60.0),
-            "wait_ms_per_min": range(refaults as f64 / 4096.0 * 0.008),
-        })
-    };
-    let chosen = 8;
-    let leaves: u64 = ages.iter().skip(chosen).map(|age| age.bytes).sum();
+    let table: Vec<Value> = (3..AGE_EDGES_S.len())
+        .map(|age| advice_row(&ages, &back, age))
+        .collect();
     Ok(json!({
         "schema": 1,
         "watched_s": times.len() as u64 * length / 1000,
         "resident_bytes": ages.iter().map(|age| age.bytes).sum::<u64>(),
         "unknown_bytes": profile.size_mib << 12,
         "ages": ages,
-        "table": (3..AGE_EDGES_S.len()).map(row).collect::<Vec<_>>(),
         "advice": {
             "worth": true,
-            "min_age_s": AGE_EDGES_S[chosen],
-            "net_saved_bytes": range(leaves as f64 * (1.0 - 0.8 / 3.0)),
+            "min_age_s": 300,
+            "net_saved_bytes": advice_row(&ages, &back, 8)["net_saved_bytes"],
             "why": "the refault rate stays below 0.2 % of the working set a minute",
             "scheme": null,
             "command": "thermo reclaim --min-age 5min",
         },
+        "table": table,
         "swap": null,
         "content_sampled": false,
         "costs": {"out_ns": 9000, "in_ns": 5000, "wait_ns": 8000},
         "notes": ["the figures are made up"],
     }))
+}
+
+/// What a minimum age would save and cost.
+fn advice_row(ages: &[AgeBytes], back: &[AgeBytes], age: usize) -> Value {
+    let range = |mid: f64| json!({"low": mid * 0.9, "mid": mid, "high": mid * 1.1});
+    let working_set: u64 = ages
+        .iter()
+        .filter(|age| age.min_s < 60)
+        .map(|age| age.bytes)
+        .sum();
+    let leaves: u64 = ages.iter().skip(age).map(|age| age.bytes).sum();
+    let refaults: u64 = back.iter().skip(age).map(|age| age.bytes).sum();
+    let (leaving, refaults) = (leaves as f64, refaults as f64);
+    json!({
+        "min_age_s": AGE_EDGES_S[age],
+        "known": true,
+        "leaves_bytes": leaves,
+        "leaves_range_bytes": {"low": leaves / 10 * 9, "mid": leaves, "high": leaves / 10 * 11},
+        "leaves_file_bytes": leaves / 5,
+        "compressed_bytes": range(leaving * 0.8 / 3.0),
+        "net_saved_bytes": range(leaving * (1.0 - 0.8 / 3.0)),
+        "refault_bytes_per_min": range(refaults),
+        "share_per_min": range(refaults / working_set.max(1) as f64),
+        "cpu_share": range(refaults / 4096.0 * 5e-6 / 60.0),
+        "wait_ms_per_min": range(refaults / 4096.0 * 0.008),
+    })
 }

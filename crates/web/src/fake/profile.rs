@@ -39,7 +39,7 @@ pub const PROFILES: [Profile; 6] = [
         size_mib: 3072,
         hot: 0.35,
         cycle_s: 600.0,
-        kinds: &[("anon", 0.55), ("anon-huge", 0.25), ("file", 0.2)],
+        kinds: &[("anon", 0.55), ("anon_huge", 0.25), ("file", 0.2)],
     },
     Profile {
         name: "redis-server.service",
