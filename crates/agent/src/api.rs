@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::Receiver;
+use thermo_engine::access_tables::{AGE_EDGES_S, NR_AGES};
+use thermo_units::Bytes;
 use utoipa::ToSchema;
 
 /// Version of the JSON. A client rejects a newer one.
@@ -96,6 +98,20 @@ pub struct AgeBytes {
     pub max_s: Option<u64>,
     /// Bytes.
     pub bytes: u64,
+}
+
+impl AgeBytes {
+    /// A row for each idle age.
+    #[must_use]
+    pub fn rows(bytes: &[Bytes; NR_AGES]) -> Vec<Self> {
+        let ends = AGE_EDGES_S.iter().skip(1).copied().map(Some).chain([None]);
+        let row = |((min_s, max_s), bytes): ((&u64, Option<u64>), &Bytes)| Self {
+            min_s: *min_s,
+            max_s,
+            bytes: bytes.0,
+        };
+        AGE_EDGES_S.iter().zip(ends).zip(bytes).map(row).collect()
+    }
 }
 
 /// Idle ages of one kind of memory.

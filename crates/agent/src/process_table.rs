@@ -1,6 +1,6 @@
 //! The processes of the machine, and the policy of each.
 //!
-//! An update lists `/proc` and looks at few processes: new ones, those whose number was given out again since
+//! An update looks at few processes: new ones, those whose number was given out again since
 //! the last update, young ones, which often execute another program, and in turn a part of the others. So a
 //! new process is found at once, and an exec or a change of group of an old one within [`TURN_UPDATES`]
 //! updates.
@@ -18,6 +18,8 @@ use crate::identity::Identity;
 const YOUNG: Nanos = Nanos::secs(5);
 /// After so many updates, every old process was looked at again.
 pub const TURN_UPDATES: usize = 30;
+/// `/proc` is listed at each of so many updates, to find what has ended; and whenever a number was given out.
+const LIST_UPDATES: u32 = 4;
 
 /// The policy of a process and the name of its target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +48,7 @@ pub struct ProcessTable {
     last_pid: u32,
     /// Where the next part of the old processes begins.
     turn: u32,
+    nr_updates: u32,
 }
 
 impl ProcessTable {
@@ -58,6 +61,7 @@ impl ProcessTable {
             known: BTreeMap::new(),
             last_pid: 0,
             turn: 0,
+            nr_updates: 0,
         }
     }
 
@@ -65,6 +69,7 @@ impl ProcessTable {
     pub fn clear(&mut self) {
         self.known.clear();
         self.turn = 0;
+        self.nr_updates = 0;
     }
 
     /// Looks for changes. Returns whether an assignment changed.
@@ -73,29 +78,34 @@ impl ProcessTable {
     /// `/proc` cannot be read.
     pub fn update(&mut self, config: &Config, now: Nanos) -> Result<bool, FileError> {
         let last_pid = last_pid(&self.root)?;
-        let living: BTreeSet<u32> = proc::pids(&self.root)?.into_iter().collect();
-        let before = self.known.len();
-        let mut lost_assigned = false;
-        self.known.retain(|pid, known| {
-            let lives = living.contains(pid);
-            lost_assigned |= !lives && known.assignment.is_some();
-            lives
-        });
-        debug_assert!(self.known.len() <= before);
-        let mut changed = lost_assigned;
+        let lists = last_pid != self.last_pid || self.nr_updates.is_multiple_of(LIST_UPDATES);
+        self.nr_updates = self.nr_updates.wrapping_add(1);
         let suspects = self.suspects(last_pid, now);
         self.last_pid = last_pid;
+        let mut changed = false;
+        if lists {
+            changed |= self.list(config, now)?;
+        }
         for pid in suspects {
             changed |= self.look_again(pid, config, now);
         }
-        let turn: Vec<u32> = self.next_turn();
-        for pid in turn {
+        for pid in self.next_turn() {
             changed |= self.identify(pid, config, now);
         }
-        let new: Vec<u32> = living
-            .into_iter()
-            .filter(|pid| *pid > 1 && *pid != self.own_pid && !self.known.contains_key(pid))
-            .collect();
+        Ok(changed)
+    }
+
+    /// Forgets processes that have ended, and identifies new ones.
+    fn list(&mut self, config: &Config, now: Nanos) -> Result<bool, FileError> {
+        let living: BTreeSet<u32> = proc::pids(&self.root)?.into_iter().collect();
+        let mut changed = false;
+        self.known.retain(|pid, known| {
+            let lives = living.contains(pid);
+            changed |= !lives && known.assignment.is_some();
+            lives
+        });
+        let is_new = |pid: &u32| *pid > 1 && *pid != self.own_pid && !self.known.contains_key(pid);
+        let new: Vec<u32> = living.into_iter().filter(is_new).collect();
         for pid in new {
             changed |= self.identify(pid, config, now);
         }

@@ -117,15 +117,10 @@ fn share(share: Option<f64>) -> String {
 }
 
 fn mid(interval: Option<Interval>) -> String {
-    interval.map_or_else(|| UNKNOWN.to_owned(), |interval| signed(interval.mid))
+    interval.map_or_else(|| UNKNOWN.to_owned(), |interval| Bytes::signed(interval.mid))
 }
 
 fn range(interval: Option<Interval>) -> String {
-    let text = |Interval { low, high, .. }| format!("{} to {}", signed(low), signed(high));
+    let text = |Interval { low, high, .. }| format!("{} to {}", Bytes::signed(low), Bytes::signed(high));
     interval.map_or_else(|| UNKNOWN.to_owned(), text)
-}
-
-fn signed(bytes: i64) -> String {
-    let sign = if bytes < 0 { "-" } else { "" };
-    format!("{sign}{}", Bytes(bytes.unsigned_abs()))
 }

@@ -30,6 +30,13 @@ impl Bytes {
     pub const fn gib(n: u64) -> Self {
         Self(n.saturating_mul(1 << 30))
     }
+
+    /// The text of a difference: `-4.00 MiB`.
+    #[must_use]
+    pub fn signed(difference: i64) -> String {
+        let sign = if difference < 0 { "-" } else { "" };
+        format!("{sign}{}", Self(difference.unsigned_abs()))
+    }
 }
 
 impl FromStr for Bytes {

@@ -1,6 +1,5 @@
 //! A target over time.
 
-use thermo_engine::access_tables::{AGE_EDGES_S, AccessTables};
 use thermo_recording::model::{Record, Snapshot};
 use thermo_report::tables::SnapshotTables;
 use thermo_report::{Accumulator, Layout};
@@ -52,7 +51,7 @@ impl Points {
             time_ms: snapshot.time_ns / Nanos::millis(1).0,
             resident_bytes: tables.resident().0,
             swap_bytes: sizes.map(|size| size.swap).fold(0, u64::saturating_add),
-            ages: ages(&tables),
+            ages: AgeBytes::rows(&tables.ages()),
         }
     }
 }
@@ -64,6 +63,10 @@ impl Accumulator for Points {
         self.layout.add(record);
         if let Record::Snapshot(snapshot) = record {
             let point = (self.span.column(Nanos(snapshot.time_ns)), self.point(snapshot));
+            // Nothing was scanned yet: the agent has just started, or the program.
+            if point.1.resident_bytes == 0 {
+                return;
+            }
             match self.points.last_mut().filter(|last| last.0 == point.0) {
                 Some(last) => *last = point,
                 None => self.points.push(point),
@@ -74,16 +77,4 @@ impl Accumulator for Points {
     fn finish(self) -> Vec<Point> {
         self.points.into_iter().map(|(_, point)| point).collect()
     }
-}
-
-/// Resident bytes by idle age.
-fn ages(tables: &AccessTables) -> Vec<AgeBytes> {
-    let ends = AGE_EDGES_S.iter().skip(1).copied().map(Some).chain([None]);
-    let ranges = AGE_EDGES_S.iter().zip(ends);
-    let row = |((min_s, max_s), bytes): ((&u64, Option<u64>), thermo_units::Bytes)| AgeBytes {
-        min_s: *min_s,
-        max_s,
-        bytes: bytes.0,
-    };
-    ranges.zip(tables.ages()).map(row).collect()
 }

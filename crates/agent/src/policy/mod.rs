@@ -9,9 +9,9 @@ use std::path::Path;
 
 use thermo_engine::budget::CpuShare;
 use thermo_engine::ops::Applied;
-use thermo_kernel::clock;
+use thermo_kernel::{clock, statm};
 use thermo_recording::history::{Clocks, SegmentWriter};
-use thermo_recording::model::Record;
+use thermo_recording::model::{Cost, Record};
 use thermo_runtime::target_records::{self, MappingChanges};
 use thermo_units::{Bytes, Nanos};
 
@@ -82,9 +82,9 @@ pub struct Happened {
 }
 
 impl Policy {
-    /// A policy that watches nothing yet.
+    /// A policy that watches nothing yet. `share` is its part of the budget at first.
     #[must_use]
-    pub fn new(number: u32, config: PolicyConfig, make_history: MakeHistory) -> Self {
+    pub fn new(number: u32, config: PolicyConfig, share: CpuShare, make_history: MakeHistory) -> Self {
         Self {
             mode: config.mode,
             config,
@@ -95,7 +95,7 @@ impl Policy {
             guard: Guard::default(),
             worker: None,
             processes: Vec::new(),
-            share: CpuShare(100),
+            share,
             stall: StallMeter::default(),
             watching: Nanos::ZERO,
             acting: Nanos::ZERO,
@@ -178,7 +178,7 @@ impl Policy {
         };
         let cpu = self.count_cpu(&collected);
         let returns = self.update_targets(&collected, now, swap);
-        self.read_sizes(&collected.report, now);
+        self.read_sizes(&collected, now);
         let Report {
             applied,
             ages,
@@ -237,7 +237,8 @@ impl Policy {
     }
 
     /// Reads sizes and mappings of the processes, for the targets and for the history.
-    fn read_sizes(&mut self, report: &Report, now: Nanos) {
+    fn read_sizes(&mut self, collected: &Collected, now: Nanos) {
+        let report = &collected.report;
         let targets: Vec<(u32, u32)> = report
             .watched
             .iter()
@@ -253,6 +254,12 @@ impl Policy {
             let sizes = target_records::footprints(&targets);
             self.add_swap(report, &sizes);
             records.extend(sizes);
+            records.push(Record::Cost(Cost {
+                time_ns: now.0,
+                cpu_ns: collected.cpu.total.0,
+                monitoring_cpu_ns: collected.cpu.monitoring.0,
+                rss: statm::read(Path::new("/"), std::process::id()).map_or(0, |statm| statm.resident.0),
+            }));
         }
         if let Some(worker) = &self.worker {
             let offset = clock::wall_clock_offset_ns();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use thermo_actions::Returns;
-use thermo_engine::access_tables::{AGE_EDGES_S, AccessTables, NR_AGES, PageKind};
+use thermo_engine::access_tables::{AccessTables, NR_AGES, PageKind};
 use thermo_units::{Bytes, Nanos};
 
 use crate::api::{self, AgeBytes, KindAges};
@@ -90,6 +90,8 @@ impl TargetState {
 
     /// Computes what is saved now. `cost`: the memory that a byte in swap occupies.
     pub fn update_net_saved(&mut self, cost: f64) {
+        // The cast cannot lose: it saturates.
+        #[expect(clippy::cast_possible_truncation, reason = "a saturating cast is wanted")]
         let occupied = (self.out.in_swap.0 as f64 * cost) as i64;
         self.net_saved = self.out.still_out.0.cast_signed().saturating_sub(occupied);
     }
@@ -106,9 +108,9 @@ impl TargetState {
             swap_bytes: self.swap.0,
             unknown_bytes: tables.unknown.iter().map(|bytes| bytes.0).sum(),
             working_set_bytes: self.working_set().0,
-            ages: age_rows(&tables.ages()),
+            ages: AgeBytes::rows(&tables.ages()),
             kinds: kinds(tables),
-            reaccess: age_rows(&self.reaccessed),
+            reaccess: AgeBytes::rows(&self.reaccessed),
             net_saved_bytes: self.net_saved,
             refault_bytes_per_min: refaults.0,
             pass_s: has_pass.then(|| tables.pass.as_secs_f64()),
@@ -117,24 +119,12 @@ impl TargetState {
     }
 }
 
-/// A row for each idle age.
-fn age_rows(bytes: &[Bytes; NR_AGES]) -> Vec<AgeBytes> {
-    let row = |(nth, bytes): (usize, &Bytes)| {
-        Some(AgeBytes {
-            min_s: *AGE_EDGES_S.get(nth)?,
-            max_s: AGE_EDGES_S.get(nth + 1).copied(),
-            bytes: bytes.0,
-        })
-    };
-    bytes.iter().enumerate().filter_map(row).collect()
-}
-
 fn kinds(tables: &AccessTables) -> Vec<KindAges> {
     let with_bytes = |(kind, ages): (PageKind, &[Bytes; NR_AGES])| {
         let has_bytes = ages.iter().any(|bytes| *bytes > Bytes::ZERO);
         has_bytes.then(|| KindAges {
             kind: kind.name().to_owned(),
-            ages: age_rows(ages),
+            ages: AgeBytes::rows(ages),
         })
     };
     PageKind::ALL

@@ -47,7 +47,7 @@ impl NetSavings {
         let (fell, grew) = (self.rss_fell(), self.zram_grew());
         format!(
             "net saving {} (RSS {} by {}, zram {} by {})\n",
-            signed(self.net()),
+            Bytes::signed(self.net()),
             if fell < 0 { "grew" } else { "fell" },
             Bytes(fell.unsigned_abs()),
             if grew < 0 { "shrank" } else { "grew" },
@@ -66,15 +66,6 @@ pub fn add_savings_to_json(totals: &mut serde_json::Value, savings: Option<NetSa
 /// `b - a`.
 const fn change(a: Bytes, b: Bytes) -> i64 {
     b.0.cast_signed().saturating_sub(a.0.cast_signed())
-}
-
-fn signed(bytes: i64) -> String {
-    let size = Bytes(bytes.unsigned_abs());
-    if bytes < 0 {
-        format!("-{size}")
-    } else {
-        size.to_string()
-    }
 }
 
 /// Measures savings while a session runs.

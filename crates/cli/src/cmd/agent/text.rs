@@ -93,18 +93,9 @@ fn target_line(target: &Target) -> String {
         target.policy,
         Bytes(target.resident_bytes).to_string(),
         Bytes(idle).to_string(),
-        signed(target.net_saved_bytes),
+        Bytes::signed(target.net_saved_bytes),
         Bytes(target.refault_bytes_per_min).to_string()
     )
-}
-
-fn signed(bytes: i64) -> String {
-    let size = Bytes(bytes.unsigned_abs());
-    if bytes < 0 {
-        format!("-{size}")
-    } else {
-        size.to_string()
-    }
 }
 
 /// Which policy has a process.
@@ -259,7 +250,7 @@ mod tests {
     #[test]
     fn losses_have_a_sign() {
         assert_eq!(
-            (signed(-1 << 20), signed(1 << 20)),
+            (Bytes::signed(-1 << 20), Bytes::signed(1 << 20)),
             ("-1.00 MiB".to_owned(), "1.00 MiB".to_owned())
         );
     }

@@ -1,0 +1,294 @@
+//! The agent's thread: finds processes, divides the budget among policies, collects what they saw and did,
+//! lets the guards judge, keeps the ledger, and publishes.
+
+mod account;
+mod budget;
+mod orders;
+mod publish;
+mod state;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use thermo_kernel::clock;
+use thermo_units::Nanos;
+
+use crate::api::UnixMillis;
+use crate::config::Config;
+use crate::ledger::Ledger;
+use crate::policy::Policy;
+use crate::pressure::SwapState;
+use crate::process_table::ProcessTable;
+use crate::service::Order;
+use crate::service::Shared;
+
+/// How often processes are looked for.
+const FIND_EVERY: Nanos = Nanos::millis(500);
+/// How often everything else is done.
+const TICK: Nanos = Nanos::secs(1);
+/// How often the ledger is written.
+const SAVE_EVERY: Nanos = Nanos::secs(60);
+/// Finding processes may take one part in so many of the budget.
+const FIND_PART: u64 = 4;
+/// A step of the wall clock of at least this is told.
+const CLOCK_STEP_MS: i64 = 2000;
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The file.
+    pub config_file: PathBuf,
+    /// In place of the directory that the file names.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// The agent.
+pub struct Agent {
+    root: PathBuf,
+    options: Options,
+    config: Arc<Config>,
+    shared: Arc<Shared>,
+    orders: Receiver<Order>,
+    table: ProcessTable,
+    policies: Vec<Policy>,
+    /// Numbers of kdamonds are never used again: names of threads tell policies apart.
+    next_number: u32,
+    ledger: Ledger,
+    warnings: Vec<String>,
+    started_ms: UnixMillis,
+    started: Nanos,
+    cpu_begin: Nanos,
+    /// CPU time of this thread.
+    own: Nanos,
+    clock_offset_ns: i64,
+    next_find: Nanos,
+    next_tick: Nanos,
+    next_save: Nanos,
+    last_tick: Nanos,
+    is_ready: bool,
+}
+
+/// Why the agent cannot start, or read its configuration again: a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The configuration cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The configuration has a mistake.
+    #[error("{0}")]
+    Mistake(String),
+    /// The ledger is there and cannot be read.
+    #[error("cannot read the ledger in {dir}: {source}. Move it away to begin a new one")]
+    Ledger {
+        /// The state directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// It cannot be read, or has a mistake: with file, line and column.
+pub fn read_config(options: &Options) -> Result<Config, AgentError> {
+    let path = &options.config_file;
+    let text = std::fs::read_to_string(path).map_err(|source| AgentError::Unreadable {
+        path: path.clone(),
+        source,
+    })?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut config = Config::parse(&text, folder)
+        .map_err(|error| AgentError::Mistake(error.in_file(&path.display().to_string())))?;
+    if let Some(state_dir) = &options.state_dir {
+        config.state_dir.clone_from(state_dir);
+    }
+    Ok(config)
+}
+
+impl Agent {
+    /// An agent that has done nothing yet.
+    ///
+    /// # Errors
+    /// The ledger of its state directory cannot be read.
+    pub fn new(options: Options, config: Config) -> Result<Self, AgentError> {
+        let root = PathBuf::from("/");
+        let config = Arc::new(config);
+        let (shared, orders) = Shared::new(Arc::clone(&config));
+        let clock_offset_ns = clock::wall_clock_offset_ns();
+        let started_ms = unix_ms(clock::monotonic(), clock_offset_ns);
+        let ledger = Ledger::load(&config.state_dir, started_ms).map_err(|source| AgentError::Ledger {
+            dir: config.state_dir.clone(),
+            source,
+        })?;
+        let mut agent = Self {
+            table: ProcessTable::new(&root),
+            root,
+            options,
+            shared,
+            orders,
+            policies: Vec::new(),
+            next_number: 0,
+            ledger,
+            warnings: Vec::new(),
+            started_ms,
+            started: clock::monotonic(),
+            cpu_begin: clock::process_cpu(),
+            own: Nanos::ZERO,
+            clock_offset_ns,
+            next_find: Nanos::ZERO,
+            next_tick: Nanos::ZERO,
+            next_save: clock::monotonic().saturating_add(SAVE_EVERY),
+            last_tick: clock::monotonic(),
+            is_ready: false,
+            config,
+        };
+        agent.make_policies();
+        Ok(agent)
+    }
+
+    /// What the doors serve.
+    #[must_use]
+    pub fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// The description of applications whose life cycle the agent follows.
+    #[must_use]
+    pub fn lifecycle(&self) -> Option<&Path> {
+        self.config.lifecycle.as_deref()
+    }
+
+    /// Runs until `should_stop` says so. It is asked several times a second, and may ask for the
+    /// configuration to be read again.
+    pub fn run(mut self, mut should_stop: impl FnMut(&mut Self) -> bool) {
+        while !should_stop(&mut self) {
+            let now = clock::monotonic();
+            let cpu = clock::thread_cpu();
+            if now >= self.next_find {
+                self.find(now);
+            }
+            if now >= self.next_tick {
+                self.tick(now);
+                self.next_tick = now.saturating_add(TICK);
+            }
+            self.own += clock::thread_cpu().saturating_sub(cpu);
+            self.wait();
+        }
+        self.finish();
+    }
+
+    /// Serves orders until the next work is due.
+    fn wait(&mut self) {
+        let now = clock::monotonic();
+        let due = self.next_find.min(self.next_tick).saturating_sub(now);
+        // Signals are looked at in between.
+        let wait = Duration::from_nanos(due.0).min(Duration::from_millis(100));
+        match self.orders.recv_timeout(wait) {
+            Ok(order) => {
+                let answer = self.obey(&order.what);
+                self.publish(clock::monotonic());
+                // The asker may have gone.
+                drop(order.answer.send(answer));
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+    }
+
+    fn finish(mut self) {
+        self.policies.iter_mut().for_each(Policy::stop);
+        if let Err(error) = self.ledger.save(&self.config.state_dir) {
+            thermo_kernel::message!("thermo: the ledger was not written: {error}");
+        }
+    }
+
+    /// Looks for processes, and gives them to their policies.
+    fn find(&mut self, now: Nanos) {
+        let cpu = clock::thread_cpu();
+        match self.table.update(&self.config, now) {
+            Ok(true) => {
+                for (nth, policy) in self.policies.iter_mut().enumerate() {
+                    policy.select(&self.root, self.table.of_policy(nth));
+                }
+            }
+            Ok(false) => {}
+            Err(error) => self.warn(format!("processes are not found: {error}")),
+        }
+        for policy in &mut self.policies {
+            policy.start_if_needed(now);
+        }
+        let cost = clock::thread_cpu().saturating_sub(cpu);
+        let pause = self.config.budget.time_for(cost) * FIND_PART;
+        self.next_find = now.saturating_add(pause.max(FIND_EVERY));
+    }
+
+    /// Collects, judges, counts and publishes.
+    fn tick(&mut self, now: Nanos) {
+        self.watch_clock();
+        let swap = SwapState::read(&self.root);
+        let time = now.saturating_sub(self.last_tick);
+        self.last_tick = now;
+        for nth in 0..self.policies.len() {
+            let Some(policy) = self.policies.get_mut(nth) else {
+                break;
+            };
+            let happened = policy.collect(now, &swap);
+            let verdict = policy.judge(now, &swap);
+            self.account(nth, happened, time);
+            if let Some(verdict) = verdict {
+                self.record_verdict(nth, verdict);
+            }
+        }
+        self.divide_budget();
+        let time_ms = self.unix_ms(now);
+        let mut decisions = self.shared.decisions();
+        decisions.tell(now, time_ms);
+        let fresh = decisions.take_fresh();
+        drop(decisions);
+        for decision in fresh {
+            self.shared.tell(&crate::api::Change::Decision(decision));
+        }
+        if now >= self.next_save {
+            self.next_save = now.saturating_add(SAVE_EVERY);
+            self.save();
+            self.prune(now);
+        }
+        self.is_ready = true;
+        self.publish(now);
+    }
+
+    /// Times are told by the clock of the start; a step is told once.
+    fn watch_clock(&mut self) {
+        let offset = clock::wall_clock_offset_ns();
+        let step_ms = (offset - self.clock_offset_ns) / 1_000_000;
+        if step_ms.abs() >= CLOCK_STEP_MS {
+            let started = i64::try_from(self.started_ms)
+                .unwrap_or(i64::MAX)
+                .saturating_add(step_ms);
+            self.started_ms = u64::try_from(started).unwrap_or(0);
+            self.clock_offset_ns = offset;
+            self.warn(format!(
+                "the clock was stepped by {} s: times before that are told by the old clock",
+                step_ms / 1000
+            ));
+        }
+    }
+
+    fn unix_ms(&self, time: Nanos) -> UnixMillis {
+        unix_ms(time, self.clock_offset_ns)
+    }
+}
+
+fn unix_ms(time: Nanos, offset_ns: i64) -> UnixMillis {
+    let ns = i64::try_from(time.0)
+        .unwrap_or(i64::MAX)
+        .saturating_add(offset_ns);
+    u64::try_from(ns / 1_000_000).unwrap_or(0)
+}

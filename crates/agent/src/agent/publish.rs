@@ -1,0 +1,73 @@
+//! What others see.
+
+use thermo_kernel::{clock, statm, uname};
+use thermo_units::Nanos;
+
+use super::{Agent, unix_ms};
+use crate::api::{Policies, SCHEMA, Status, Targets, UnixMillis};
+use crate::policy::Policy;
+use crate::service::Published;
+
+impl Agent {
+    pub(super) fn publish(&mut self, now: Nanos) {
+        let time_ms = self.unix_ms(now);
+        let targets = self
+            .policies
+            .iter_mut()
+            .flat_map(|policy| policy.published_targets(now))
+            .collect();
+        let offset = self.clock_offset_ns;
+        let policies = self
+            .policies
+            .iter()
+            .map(|policy| policy.published(|time| unix_ms(time, offset)))
+            .collect();
+        self.shared.publish(Published {
+            targets: Targets {
+                schema: SCHEMA,
+                time_ms,
+                targets,
+            },
+            policies: Policies {
+                schema: SCHEMA,
+                policies,
+            },
+            ledger: self.ledger.published(),
+            status: self.status(time_ms),
+        });
+    }
+
+    pub(super) fn status(&self, time_ms: UnixMillis) -> Status {
+        let sum = |part: fn((Nanos, Nanos)) -> Nanos| -> Nanos {
+            self.policies.iter().map(|policy| part(policy.cpu())).sum()
+        };
+        let errors = self.policies.iter().filter_map(|policy| {
+            let error = policy.error.as_ref()?;
+            Some(format!("policy {} does not run: {error}", policy.config.name))
+        });
+        let full = self.ledger.is_full().then(|| {
+            "the ledger has as many targets as it keeps: further targets share a row. Give policies a target_name"
+                .to_owned()
+        });
+        Status {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: uname::host_name(),
+            started_ms: self.started_ms,
+            time_ms,
+            budget_cpu_share: f64::from(self.config.budget.0) / 1e6,
+            watching_cpu_s: (sum(|cpu| cpu.0) + self.own).as_secs_f64(),
+            acting_cpu_s: sum(|cpu| cpu.1).as_secs_f64(),
+            cpu_s: clock::process_cpu().saturating_sub(self.cpu_begin).as_secs_f64(),
+            resident_bytes: statm::read(&self.root, std::process::id()).map_or(0, |statm| statm.resident.0),
+            tracker: self
+                .policies
+                .iter()
+                .find_map(Policy::tracker)
+                .unwrap_or_default()
+                .to_owned(),
+            ready: self.is_ready,
+            warnings: self.warnings.iter().cloned().chain(errors).chain(full).collect(),
+        }
+    }
+}
