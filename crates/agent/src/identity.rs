@@ -11,6 +11,15 @@ const MAX_ENVIRONMENT: usize = 64 * 1024;
 /// Characters of a container's name in target names: as `docker ps` shows it.
 const SHORT_ID: usize = 12;
 
+/// Facts that cost something to read, and are read only where a policy asks for them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// Variables of the environment.
+    pub variables: Vec<String>,
+    /// The effective user.
+    pub user: bool,
+}
+
 /// What is known of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identity {
@@ -24,7 +33,7 @@ pub struct Identity {
     pub command: String,
     /// The path of the program; empty without the right to see it.
     pub exe: String,
-    /// The effective user.
+    /// The effective user; 0 if it was not asked for.
     pub uid: u32,
     /// The control groups.
     pub cgroups: Vec<GroupPath>,
@@ -33,34 +42,37 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads what is known of process `pid`; of the environment only the variables `names`. `None`: it has
-    /// ended, or is a kernel thread.
+    /// Reads what is known of process `pid`, and what is `asked` for. `None`: it has ended, or is a kernel
+    /// thread.
     ///
     /// # Errors
     /// A file of the process cannot be read.
-    pub fn read(root: &Path, pid: u32, names: &[String]) -> Result<Option<Self>, ProcError> {
-        match Self::read_existing(root, pid, names) {
+    pub fn read(root: &Path, pid: u32, asked: &Asked) -> Result<Option<Self>, ProcError> {
+        match Self::read_existing(root, pid, asked) {
             Err(ProcError::Gone { .. }) => Ok(None),
             result => result,
         }
     }
 
-    fn read_existing(root: &Path, pid: u32, names: &[String]) -> Result<Option<Self>, ProcError> {
+    fn read_existing(root: &Path, pid: u32, asked: &Asked) -> Result<Option<Self>, ProcError> {
         let stat = stat::read(root, pid)?;
         if stat.is_kernel_thread() || !stat.process_lives() {
             return Ok(None);
         }
         let exe = std::fs::read_link(proc::dir(root, pid).join("exe"));
-        let status = status::read(root, pid)?;
+        let uid = match asked.user {
+            true => status::read(root, pid)?.euid,
+            false => 0,
+        };
         Ok(Some(Self {
             pid,
             starttime: stat.starttime,
             image: stat.image,
             command: stat.comm,
             exe: exe.map_or_else(|_| String::new(), |path| path.display().to_string()),
-            uid: status.euid,
+            uid,
             cgroups: cgroup::paths(root, pid)?,
-            environment: environment(root, pid, names),
+            environment: environment(root, pid, &asked.variables),
         }))
     }
 
@@ -186,8 +198,11 @@ mod tests {
 
     #[test]
     fn own_process_is_known() {
-        let names = ["PATH".to_owned()];
-        let identity = Identity::read(Path::new("/"), std::process::id(), &names);
+        let asked = Asked {
+            variables: vec!["PATH".to_owned()],
+            user: true,
+        };
+        let identity = Identity::read(Path::new("/"), std::process::id(), &asked);
         let identity = identity.ok().flatten().unwrap_or_default();
         assert!(identity.exe.starts_with('/') && identity.starttime > 0);
         assert!(
@@ -197,7 +212,7 @@ mod tests {
                 .all(|entry| entry.starts_with("PATH="))
         );
         assert_eq!(
-            Identity::read(Path::new("/"), u32::MAX >> 8, &[]).ok(),
+            Identity::read(Path::new("/"), u32::MAX >> 8, &asked).ok(),
             Some(None)
         );
     }

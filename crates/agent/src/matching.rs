@@ -115,6 +115,12 @@ impl MatchRule {
         reasons.map(|reasons| reasons.join(", "))
     }
 
+    /// Whether the rule looks at the user.
+    #[must_use]
+    pub fn has_user(&self) -> bool {
+        self.conditions.iter().any(|one| one.kind == Kind::User)
+    }
+
     /// Names of the environment variables that the rule looks at.
     pub fn variables(&self) -> impl Iterator<Item = String> {
         let env = self.conditions.iter().filter(|one| one.kind == Kind::Env);

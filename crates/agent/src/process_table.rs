@@ -158,9 +158,7 @@ impl ProcessTable {
     fn identify(&mut self, pid: u32, config: &Config, now: Nanos) -> bool {
         let before = self.known.remove(&pid);
         // A process that may not be read now is looked at again at the next update.
-        let identity = Identity::read(&self.root, pid, &config.variables())
-            .ok()
-            .flatten();
+        let identity = Identity::read(&self.root, pid, &config.asked).ok().flatten();
         let was = before.as_ref().and_then(|known| known.assignment.clone());
         let Some(identity) = identity else {
             return was.is_some();

@@ -13,7 +13,7 @@ use crate::api::{
 use crate::config::Config;
 use crate::decisions;
 use crate::history::Past;
-use crate::identity::Identity;
+use crate::identity::{Asked, Identity};
 use crate::process_table::assign;
 
 /// Changes that a receiver may fall behind.
@@ -227,7 +227,11 @@ fn now_ms() -> UnixMillis {
 /// # Errors
 /// There is no such process, or it may not be read.
 pub fn explain_process(root: &Path, config: &Config, pid: u32) -> Result<Explanation, Refusal> {
-    let identity = Identity::read(root, pid, &config.variables())
+    let asked = Asked {
+        user: true,
+        ..config.asked.clone()
+    };
+    let identity = Identity::read(root, pid, &asked)
         .map_err(|error| Refusal::Invalid(error.to_string()))?
         .ok_or_else(|| {
             Refusal::NotFound(format!(

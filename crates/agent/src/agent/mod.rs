@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use thermo_engine::budget::{Budget, CpuShare};
 use thermo_kernel::clock;
 use thermo_units::Nanos;
 
@@ -30,8 +31,8 @@ const FIND_EVERY: Nanos = Nanos::millis(500);
 const TICK: Nanos = Nanos::secs(1);
 /// How often the ledger is written.
 const SAVE_EVERY: Nanos = Nanos::secs(60);
-/// Finding processes may take one part in so many of the budget.
-const FIND_PART: u64 = 4;
+/// Finding processes may take one part in so many of the budget, and what it has not used in a while.
+const FIND_PART: u32 = 2;
 /// A step of the wall clock of at least this is told.
 const CLOCK_STEP_MS: i64 = 2000;
 
@@ -63,6 +64,7 @@ pub struct Agent {
     /// CPU time of this thread.
     own: Nanos,
     clock_offset_ns: i64,
+    find_budget: Budget,
     next_find: Nanos,
     next_tick: Nanos,
     next_save: Nanos,
@@ -143,6 +145,7 @@ impl Agent {
             cpu_begin: clock::process_cpu(),
             own: Nanos::ZERO,
             clock_offset_ns,
+            find_budget: Budget::new(config.budget, clock::monotonic()),
             next_find: Nanos::ZERO,
             next_tick: Nanos::ZERO,
             next_save: clock::monotonic().saturating_add(SAVE_EVERY),
@@ -225,8 +228,10 @@ impl Agent {
             policy.start_if_needed(now);
         }
         let cost = clock::thread_cpu().saturating_sub(cpu);
-        let pause = self.config.budget.time_for(cost) * FIND_PART;
-        self.next_find = now.saturating_add(pause.max(FIND_EVERY));
+        self.find_budget
+            .set_share(CpuShare(self.config.budget.0 / FIND_PART));
+        self.find_budget.spend(now, cost);
+        self.next_find = self.find_budget.free_at().max(now.saturating_add(FIND_EVERY));
     }
 
     /// Collects, judges, counts and publishes.

@@ -19,7 +19,7 @@ use thermo_units::{Bytes, Nanos};
 
 use crate::api::Mode;
 use crate::guard::Bounds;
-use crate::identity::Identity;
+use crate::identity::{Asked, Identity};
 use crate::matching::MatchRule;
 
 /// The configuration.
@@ -37,6 +37,8 @@ pub struct Config {
     pub lifecycle: Option<PathBuf>,
     /// The policies, in their order: the first that matches a process has it.
     pub policies: Vec<PolicyConfig>,
+    /// What the policies look at.
+    pub asked: Asked,
 }
 
 /// How the past is kept.
@@ -114,6 +116,11 @@ const PLACEHOLDERS: [Placeholder; 6] = [
 ];
 
 impl TargetName {
+    /// Whether the name depends on the user.
+    fn has_user(&self) -> bool {
+        self.0.as_ref().is_some_and(|pattern| pattern.contains("{uid}"))
+    }
+
     /// The name of the target that the process belongs to.
     #[must_use]
     pub fn of(&self, identity: &Identity) -> String {
@@ -132,14 +139,5 @@ impl Config {
     /// The first mistake, with its position and the way out.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ParseError> {
         parse::parse(text, folder)
-    }
-
-    /// Names of the environment variables that policies look at.
-    #[must_use]
-    pub fn variables(&self) -> Vec<String> {
-        self.policies
-            .iter()
-            .flat_map(|policy| policy.rule.variables().collect::<Vec<_>>())
-            .collect()
     }
 }

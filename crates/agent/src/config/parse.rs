@@ -18,6 +18,7 @@ use super::file;
 use super::{Config, HistoryConfig, HttpConfig, PLACEHOLDERS, PolicyConfig, TargetName};
 use crate::api::Mode;
 use crate::guard::Bounds;
+use crate::identity::Asked;
 use crate::lifecycle::config::user_id;
 use crate::matching::{Condition, Kind, MatchRule, Test, Value};
 
@@ -30,6 +31,7 @@ pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
         toml::from_str(text).map_err(|error| ParseError::from_parser(text, error.span(), error.message()))?;
     let source = Source { text, folder };
     let defaults = source.bounds(&file.guard, Bounds::default())?;
+    let policies = source.policies(file.policy, defaults)?;
     Ok(Config {
         budget: source.value_with(file.budget.as_ref(), "1%", cpu_share::parse)?,
         state_dir: file
@@ -39,8 +41,21 @@ pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
         history: source.history(&file.history)?,
         http: source.http(file.http)?,
         lifecycle: file.lifecycle.map(|path| folder.join(path)),
-        policies: source.policies(file.policy, defaults)?,
+        asked: asked(&policies),
+        policies,
     })
+}
+
+/// What the policies look at.
+fn asked(policies: &[PolicyConfig]) -> Asked {
+    let needs_user = |policy: &PolicyConfig| policy.rule.has_user() || policy.target_name.has_user();
+    Asked {
+        variables: policies
+            .iter()
+            .flat_map(|policy| policy.rule.variables())
+            .collect(),
+        user: policies.iter().any(needs_user),
+    }
 }
 
 /// The text, for positions, and the folder of relative paths.
