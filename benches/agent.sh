@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the agent costs: 50 programs that map 800 MiB each, of which 64 MiB are resident. Its CPU time for
-# watching against the budget, its memory, the time of an answer of /metrics, the bytes of the history, and how
-# many of 1,000 programs that live for 2 s it sees. Needs root. About 5 minutes.
+# watching against the budget, its memory, the time of an answer of /metrics, the bytes of the history, and
+# how many of 1,000 programs that live for 2 s it sees. Needs root. About 5 minutes.
 #
 # Usage: agent.sh [--quick]   (--quick: 10 programs, 100 short ones, 30 s)
 . "$(dirname "$0")/lib.bash"

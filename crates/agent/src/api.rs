@@ -83,7 +83,8 @@ pub struct Target {
     pub net_saved_bytes: i64,
     /// Bytes that came back in the last minute after the agent had paged them out.
     pub refault_bytes_per_min: u64,
-    /// Length of a scan pass in seconds: the resolution of all ages. `None` before the first pass is complete.
+    /// Length of a scan pass in seconds: the resolution of all ages. `None` before the first pass is
+    /// complete.
     pub pass_s: Option<f64>,
     /// Why the policy does not act now; `None` if it acts or only watches.
     pub suspended: Option<String>,

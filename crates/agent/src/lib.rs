@@ -1,7 +1,8 @@
 //! The daemon.
 //!
 //! [`lifecycle`] follows applications from the foreground to the cache and back, and reclaims or prefetches
-//! their memory. [`history`] answers questions about the past. Monitoring and schemes are in `thermo_runtime`; the command line is in `crates/cli`.
+//! their memory. [`history`] answers questions about the past. Monitoring and schemes are in
+//! `thermo_runtime`; the command line is in `crates/cli`.
 
 // Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
 // (CONTRIBUTING.md, Style).

@@ -142,7 +142,8 @@ fn agent_watches_explains_and_remembers() {
     ) >= 30 << 20));
     assert_eq!(bytes(&agent.ledger()["acted_bytes"], "pageout"), 0);
 
-    // What was counted survives a SIGKILL: the ledger up to its last minute, the history up to its last batch.
+    // What was counted survives a SIGKILL: the ledger up to its last minute, the history up to its last
+    // batch.
     agent.ask(&["reload"]);
     assert_eq!(
         agent.policy()["mode"],

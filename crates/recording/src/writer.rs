@@ -124,7 +124,8 @@ impl Writer {
         }
     }
 
-    /// True if the oldest pending record is old enough at `now_ns` for its batch to be due, on the clock of the records.
+    /// True if the oldest pending record is old enough at `now_ns` for its batch to be due, on the clock of
+    /// the records.
     #[must_use]
     pub const fn flush_due(&self, now_ns: u64) -> bool {
         self.pending > 0 && now_ns.saturating_sub(self.oldest_ns) >= self.max_age_ns
@@ -213,8 +214,8 @@ fn begin_stream(schema: &SchemaRef) -> Result<StreamWriter<Vec<u8>>, ArrowError>
 }
 
 /// Creates the file, or opens a device, a pipe or an open file of this process. A symbolic link is never
-/// followed, except directly in `/dev` and `/proc/self/fd`: in a folder that others can write to, it may lead to
-/// any file of ours.
+/// followed, except directly in `/dev` and `/proc/self/fd`: in a folder that others can write to, it may lead
+/// to any file of ours.
 fn create_file(path: &Path) -> io::Result<File> {
     let in_own = [Path::new("/dev"), Path::new("/proc/self/fd")]
         .iter()

@@ -117,8 +117,8 @@ pub(crate) struct Point {
     pub(crate) title: String,
 }
 
-/// A scatter plot as an image of its own: `names` in a legend, titles of both axes, which have the same scale,
-/// a diagonal, and dashed lines `tolerance` above and below.
+/// A scatter plot as an image of its own: `names` in a legend, titles of both axes, which have the same
+/// scale, a diagonal, and dashed lines `tolerance` above and below.
 pub(crate) fn scatter(points: &[Point], names: &[&str], axes: [&str; 2], tolerance: f64) -> String {
     let (left, top, side) = (70.0, 14.0, 520.0);
     let bottom = top + side;

@@ -1,8 +1,8 @@
 //! What the API tells of the past: series, heatmaps and advice from the segments of the history.
 //!
-//! [`thermo_recording::history`] writes and reads the segments; the reports of `thermo_report` do the counting.
-//! This module chooses the part, and turns results into the types of [`crate::api`]. Each call reads files, so
-//! it takes from milliseconds to seconds: at most the hours that are asked for, decoded once.
+//! [`thermo_recording::history`] writes and reads the segments; the reports of `thermo_report` do the
+//! counting. This module chooses the part, and turns results into the types of [`crate::api`]. Each call
+//! reads files, so it takes from milliseconds to seconds: at most the hours that are asked for, decoded once.
 
 mod advice;
 mod heatmap;

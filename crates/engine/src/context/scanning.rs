@@ -142,10 +142,10 @@ impl Context {
         regions
     }
 
-    /// Only the runs that are idle long enough for a scheme. That is cheap once the long idle memory was paged
-    /// out, and the cheaper it is, the more often schemes are applied. `None` if a scheme may match other
-    /// memory, or if there are too many runs: coalescing would then extend them over accessed pages in between,
-    /// which are missing here.
+    /// Only the runs that are idle long enough for a scheme. That is cheap once the long idle memory was
+    /// paged out, and the cheaper it is, the more often schemes are applied. `None` if a scheme may match
+    /// other memory, or if there are too many runs: coalescing would then extend them over accessed pages in
+    /// between, which are missing here.
     fn idle_runs_for_schemes(&self, now: Nanos) -> Option<Vec<CoalescedRuns>> {
         let interval = self.attrs.aggr;
         let least = self

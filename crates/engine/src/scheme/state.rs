@@ -194,8 +194,8 @@ impl SchemeState {
         Some(Cow::Owned(scheme))
     }
 
-    /// The idle time from which memory may match the scheme; `None` if the scheme may match accessed or unknown
-    /// memory, too.
+    /// The idle time from which memory may match the scheme; `None` if the scheme may match accessed or
+    /// unknown memory, too.
     pub(crate) fn least_idle_time(&self, attrs: &Attrs) -> Option<Nanos> {
         let Some(scheme) = self.in_force() else {
             return Some(Nanos::MAX);

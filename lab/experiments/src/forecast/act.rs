@@ -65,7 +65,8 @@ pub(super) struct Acting<'a, 'b> {
 }
 
 impl<'a, 'b> Acting<'a, 'b> {
-    /// Starts `thermo reclaim` with `age`, its flags for the age. Its output goes to `thermo.out` in `folder`.
+    /// Starts `thermo reclaim` with `age`, its flags for the age. Its output goes to `thermo.out` in
+    /// `folder`.
     pub(super) fn start(
         workload: &'a mut Workload<'b>,
         thermo: &Path,

@@ -1,5 +1,5 @@
-//! The life cycle of applications as a part of the agent: the daemon of `thermo lifecycle`, in a thread, at its
-//! usual socket. Its decisions are among those of the agent.
+//! The life cycle of applications as a part of the agent: the daemon of `thermo lifecycle`, in a thread, at
+//! its usual socket. Its decisions are among those of the agent.
 
 use std::path::Path;
 use std::sync::Arc;
