@@ -368,3 +368,27 @@ fn invalid_targets_are_refused_with_a_way_out() {
     machine.group("a", "");
     assert!(machine.refusal(TargetSpec::for_cgroup("/no")).contains("\"/no\""));
 }
+
+#[test]
+fn selection_names_processes_by_number_and_start() {
+    let process = |pid, starttime| FakeProcess {
+        pid,
+        starttime,
+        ..REDIS
+    };
+    let machine = Machine::new(&[process(7, 70), process(8, 80)]);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_selection()).unwrap();
+    assert!(discovery.update().unwrap().appeared.is_empty() && discovery.can_grow());
+    discovery.select([(7, 70), (8, 1), (9, 90)].into());
+    let changes = discovery.update().unwrap();
+    assert_eq!(
+        changes.appeared.len(),
+        1,
+        "8 is another process by now, 9 has ended"
+    );
+    let pid = |id: &TargetId| discovery.processes()[id].pid;
+    assert_eq!(pid(&changes.appeared[0]), 7);
+    discovery.select([(8, 80)].into());
+    let changes = discovery.update().unwrap();
+    assert_eq!((changes.appeared.len(), changes.vanished.len()), (1, 1));
+}

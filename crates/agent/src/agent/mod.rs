@@ -27,6 +27,9 @@ use crate::service::Shared;
 
 /// How often processes are looked for.
 const FIND_EVERY: Nanos = Nanos::millis(500);
+/// New processes are found within this time, also if that costs more than its part of the budget: then watching
+/// gets less.
+const FIND_WITHIN: Nanos = Nanos::secs(1);
 /// How often everything else is done.
 const TICK: Nanos = Nanos::secs(1);
 /// How often the ledger is written.
@@ -231,7 +234,9 @@ impl Agent {
         self.find_budget
             .set_share(CpuShare(self.config.budget.0 / FIND_PART));
         self.find_budget.spend(now, cost);
-        self.next_find = self.find_budget.free_at().max(now.saturating_add(FIND_EVERY));
+        let earliest = now.saturating_add(FIND_EVERY);
+        let latest = now.saturating_add(FIND_WITHIN);
+        self.next_find = self.find_budget.free_at().clamp(earliest, latest);
     }
 
     /// Collects, judges, counts and publishes.

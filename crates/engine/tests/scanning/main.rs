@@ -456,6 +456,31 @@ fn quota_is_used_in_each_window_between_snapshots() {
 }
 
 #[test]
+fn ages_begin_anew_when_a_scheme_tries_pages_unless_they_are_kept() {
+    for keeps_ages in [false, true] {
+        let (mut machine, id, mut context) = at_one_percent(pages(0, 1 << 10));
+        let mut scheme = Scheme::new(Action::Cold);
+        scheme.pattern = idle_for(Nanos::secs(5));
+        context.set_schemes(vec![scheme]).unwrap();
+        context.set_keeps_ages(keeps_ages);
+        idle_until(
+            &mut context,
+            &mut machine,
+            &mut |_: &Event<'_>| {},
+            Nanos::secs(30),
+        );
+        let idle = context.idle_for(Nanos::secs(15), Nanos::secs(30));
+        let sz: Bytes = idle
+            .iter()
+            .filter(|(target, _)| *target == id)
+            .flat_map(|(_, ranges)| ranges)
+            .map(|range| range.len())
+            .sum();
+        assert_eq!(sz > Bytes::ZERO, keeps_ages, "{sz}");
+    }
+}
+
+#[test]
 fn targets_appear_and_exit_during_passes() {
     let mut machine = machine();
     let mut ids: Vec<TargetId> = (0..50).map(|_| machine.spawn(&[pages(0, 400)])).collect();
