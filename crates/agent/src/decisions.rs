@@ -21,7 +21,7 @@ type Key = (String, String, String, DecisionKind, String);
 pub struct Decisions {
     kept: VecDeque<Decision>,
     last_number: u64,
-    /// Sums that wait, with the time from which they may be told.
+    /// Pending sums, with the earliest time at which each becomes a decision.
     sums: BTreeMap<Key, (u64, Nanos)>,
     /// Those that no one has taken yet.
     fresh: Vec<Decision>,

@@ -7,7 +7,7 @@ use std::fmt;
 
 use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
 
-/// Less than this many bytes a minute are never too many refaults: single pages would decide.
+/// Below this many bytes a minute refaults are ignored: a few pages would suspend the policy.
 const FEW_REFAULTS: Bytes = Bytes::mib(1);
 /// The longest wait, and the time within which suspensions count as one series.
 const HOUR: Nanos = Nanos::secs(3600);

@@ -11,7 +11,7 @@ const MAX_ENVIRONMENT: usize = 64 * 1024;
 /// Characters of a container's name in target names: as `docker ps` shows it.
 const SHORT_ID: usize = 12;
 
-/// Facts that cost something to read, and are read only where a policy asks for them.
+/// Facts that are read only where a policy needs them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
     /// Variables of the environment.
@@ -69,16 +69,20 @@ impl Identity {
             starttime: stat.starttime,
             image: stat.image,
             command: stat.comm,
-            exe: exe.map_or_else(|_| String::new(), |path| path.display().to_string()),
+            exe: exe.map_or_else(
+                |_| String::new(),
+                |path| without_deleted(&path.display().to_string()),
+            ),
             uid,
             cgroups: cgroup::paths(root, pid)?,
             environment: environment(root, pid, &asked.variables),
         }))
     }
 
-    /// The innermost systemd unit of the process: a service or a scope. Only where root decides about the
-    /// names of groups: below `system.slice` and `machine.slice`. Users can name groups of their own as they
-    /// like, so a user's unit has the prefix `user@UID/`.
+    /// The systemd unit of the process: the outermost service or scope in the path of its group. Groups
+    /// inside may be delegated, and then the unit itself chooses their names. Only below `system.slice` and
+    /// `machine.slice`, where root decides. Users name groups of their own as they like, so a user's unit has
+    /// the prefix `user@UID/`.
     #[must_use]
     pub fn unit(&self) -> Option<String> {
         let systemd = self
@@ -118,17 +122,22 @@ impl Identity {
     }
 }
 
+/// The path of a program, also after an upgrade has replaced its file.
+fn without_deleted(path: &str) -> String {
+    path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()
+}
+
 /// See [`Identity::unit`].
 fn unit_of(path: &str) -> Option<String> {
     let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
     let mut components = path.split('/').filter(|part| !part.is_empty());
     let slice = components.next()?;
     if matches!(slice, "system.slice" | "machine.slice") {
-        return components.rfind(is_unit).map(str::to_owned);
+        return components.find(is_unit).map(str::to_owned);
     }
     if slice == "user.slice" {
         let manager = components.find_map(|part| part.strip_prefix("user@")?.strip_suffix(".service"));
-        let unit = components.rfind(is_unit)?;
+        let unit = components.find(is_unit)?;
         return manager.map(|uid| format!("user@{uid}/{unit}"));
     }
     None
@@ -162,11 +171,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_is_the_innermost_that_root_named() {
+    fn unit_is_the_outermost_below_a_slice_of_root() {
         for (path, unit) in [
             ("/system.slice/redis.service", Some("redis.service")),
             ("/system.slice/docker-aa.scope/x", Some("docker-aa.scope")),
-            ("/system.slice/a.service/b.service", Some("b.service")),
+            ("/system.slice/a.service/b.service", Some("a.service")),
+            (
+                "/system.slice/docker-ab.scope/redis.service",
+                Some("docker-ab.scope"),
+            ),
             (
                 "/user.slice/user-7.slice/user@7.service/app.slice/x.service",
                 Some("user@7/x.service"),

@@ -11,7 +11,7 @@ use thermo_actions::Returns;
 use thermo_engine::ops::{Applied, Skip};
 use thermo_units::{Bytes, Nanos};
 
-use crate::api::{self, LedgerRow, NamedBytes, SCHEMA, UnixMillis};
+use crate::api::{self, LedgerRow, Mode, NamedBytes, SCHEMA, UnixMillis};
 
 /// Name of the file in the state directory.
 const FILE: &str = "ledger.json";
@@ -98,13 +98,25 @@ impl Ledger {
             match why {
                 // Nothing was there to act on, or it was held back as a whole: the decisions say so.
                 Skip::NotPresent | Skip::Cancelled => {}
-                // The same memory matches again at the next look.
-                Skip::DryRun => {
-                    row.would_act_bytes.retain(|sum| sum.name != action);
-                    add(&mut row.would_act_bytes, action, *bytes);
-                }
+                // The same memory matches at each look: `set_would_act` has the last.
+                Skip::DryRun => {}
                 why => add(&mut row.skipped_bytes, why.name(), *bytes),
             }
+        }
+    }
+
+    /// Sets what the last look of a dry run would have acted on, by target and action. In other modes there
+    /// is nothing to tell.
+    pub fn set_would_act(&mut self, policy: &str, mode: Mode, sums: &BTreeMap<(String, String), Bytes>) {
+        if mode != Mode::DryRun {
+            let of_policy = self.rows.values_mut().filter(|row| row.policy == policy);
+            of_policy.for_each(|row| row.would_act_bytes.clear());
+            return;
+        }
+        for ((target, action), bytes) in sums {
+            let row = self.row(policy, target);
+            row.would_act_bytes.retain(|sum| sum.name != *action);
+            add(&mut row.would_act_bytes, action, *bytes);
         }
     }
 
@@ -207,6 +219,9 @@ mod tests {
         };
         ledger.add_applied("p", "t", "pageout", &applied);
         ledger.add_applied("p", "t", "pageout", &applied);
+        let sums = BTreeMap::from([(("t".to_owned(), "pageout".to_owned()), Bytes::mib(4))]);
+        ledger.set_would_act("p", Mode::DryRun, &sums);
+        ledger.set_would_act("p", Mode::DryRun, &sums);
         let returns = Returns {
             within_1min: Bytes(1),
             within_10min: Bytes(2),
@@ -234,6 +249,17 @@ mod tests {
             (1, 3, 7)
         );
         assert!((row.net_saved_gib_hours - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn dry_run_counts_its_last_look() {
+        let mut ledger = filled();
+        let found_nothing = BTreeMap::from([(("t".to_owned(), "pageout".to_owned()), Bytes::ZERO)]);
+        ledger.set_would_act("p", Mode::DryRun, &found_nothing);
+        assert!(ledger.published().rows[0].would_act_bytes.is_empty());
+        let mut ledger = filled();
+        ledger.set_would_act("p", Mode::Act, &BTreeMap::new());
+        assert!(ledger.published().rows[0].would_act_bytes.is_empty());
     }
 
     #[test]

@@ -30,7 +30,13 @@ impl StallMeter {
             let mut files = groups.map(|group| group.dir.join("memory.pressure"));
             files.find(|file| file.exists())
         };
-        let mut wanted: BTreeSet<PathBuf> = pids.iter().filter_map(group_file).take(MAX_GROUPS).collect();
+        let mut wanted = BTreeSet::new();
+        for file in pids.iter().filter_map(group_file) {
+            wanted.insert(file);
+            if wanted.len() == MAX_GROUPS {
+                break;
+            }
+        }
         if wanted.is_empty() {
             wanted.insert(psi::system_file(root));
         }

@@ -44,6 +44,8 @@ pub struct ProcessTable {
     root: PathBuf,
     own_pid: u32,
     known: BTreeMap<u32, Known>,
+    /// Threads of the kernel, which no policy has.
+    kernel_threads: BTreeSet<u32>,
     /// The number that was given out last, at the last update.
     last_pid: u32,
     /// Where the next part of the old processes begins.
@@ -59,6 +61,7 @@ impl ProcessTable {
             root: root.to_owned(),
             own_pid: std::process::id(),
             known: BTreeMap::new(),
+            kernel_threads: BTreeSet::new(),
             last_pid: 0,
             turn: 0,
             nr_updates: 0,
@@ -104,7 +107,11 @@ impl ProcessTable {
             changed |= !lives && known.assignment.is_some();
             lives
         });
-        let is_new = |pid: &u32| *pid > 1 && *pid != self.own_pid && !self.known.contains_key(pid);
+        self.kernel_threads.retain(|pid| living.contains(pid));
+        let is_new = |pid: &u32| {
+            let is_known = self.known.contains_key(pid) || self.kernel_threads.contains(pid);
+            *pid > 1 && *pid != self.own_pid && !is_known
+        };
         let new: Vec<u32> = living.into_iter().filter(is_new).collect();
         for pid in new {
             changed |= self.identify(pid, config, now);
@@ -114,13 +121,14 @@ impl ProcessTable {
 
     /// Processes that may be others than before: their number was given out since the last update, or they
     /// are young.
-    fn suspects(&self, last_pid: u32, now: Nanos) -> Vec<u32> {
+    fn suspects(&mut self, last_pid: u32, now: Nanos) -> Vec<u32> {
         let (from, to) = (self.last_pid, last_pid);
         let is_recent = |pid: u32| match from <= to {
             true => pid > from && pid <= to,
             // The numbers began anew.
             false => pid > from || pid <= to,
         };
+        self.kernel_threads.retain(|pid| !is_recent(*pid));
         let is_suspect =
             |(pid, known): &(&u32, &Known)| is_recent(**pid) || now.saturating_sub(known.found) < YOUNG;
         self.known
@@ -161,6 +169,9 @@ impl ProcessTable {
         let identity = Identity::read(&self.root, pid, &config.asked).ok().flatten();
         let was = before.as_ref().and_then(|known| known.assignment.clone());
         let Some(identity) = identity else {
+            if stat::read(&self.root, pid).is_ok_and(|stat| stat.is_kernel_thread()) {
+                self.kernel_threads.insert(pid);
+            }
             return was.is_some();
         };
         let assignment = assign(config, &identity);

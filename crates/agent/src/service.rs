@@ -1,6 +1,8 @@
-//! The agent as its doors see it: reads what was published last, and hands orders to the agent's thread.
+//! The agent as the HTTP server sees it: reads what was published last, and hands orders to the agent's
+//! thread.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -35,7 +37,7 @@ pub struct Published {
 /// An order for the agent's thread, with the way back for its answer.
 pub struct Order {
     /// What to do.
-    pub what: What,
+    pub command: Command,
     /// Where the answer goes.
     pub answer: Sender<Result<Answer, Refusal>>,
 }
@@ -51,7 +53,7 @@ pub enum Answer {
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum Command {
     /// Pause a policy, or all, or let it go on.
     Pause(Option<String>, bool),
     /// Change the mode of a policy.
@@ -62,13 +64,15 @@ pub enum What {
     Explain(u32),
 }
 
-/// What the agent's thread and the doors share.
+/// What the agent's thread and the HTTP server share.
 #[derive(Debug)]
 pub struct Shared {
     published: RwLock<Published>,
     config: RwLock<Arc<Config>>,
     decisions: Mutex<decisions::Decisions>,
     subscribers: Mutex<Vec<SyncSender<Change>>>,
+    /// The flags that hold back the actions of each policy.
+    holds: Mutex<Vec<(String, Arc<AtomicBool>)>>,
     orders: Mutex<Sender<Order>>,
 }
 
@@ -87,6 +91,7 @@ impl Shared {
             config: RwLock::new(config),
             decisions: Mutex::default(),
             subscribers: Mutex::default(),
+            holds: Mutex::default(),
             orders: Mutex::new(orders),
         };
         (Arc::new(shared), inbox)
@@ -104,6 +109,11 @@ impl Shared {
             self.tell(&Change::Policies(policies));
         }
         self.tell(&Change::Targets(targets));
+    }
+
+    /// Sets the flags that hold back the actions of each policy.
+    pub fn set_holds(&self, holds: Vec<(String, Arc<AtomicBool>)>) {
+        *lock(&self.holds) = holds;
     }
 
     /// Sets the configuration by which processes are explained.
@@ -141,10 +151,10 @@ impl Shared {
         })
     }
 
-    fn order(&self, what: What) -> Result<Answer, Refusal> {
+    fn order(&self, command: Command) -> Result<Answer, Refusal> {
         let (answer, answered) = mpsc::channel();
         let gone = || Refusal::Unavailable("the agent ends: ask again when it has started".to_owned());
-        let sent = lock(&self.orders).send(Order { what, answer });
+        let sent = lock(&self.orders).send(Order { command, answer });
         sent.map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?
     }
@@ -175,7 +185,7 @@ impl Service for Shared {
     }
 
     fn explain(&self, pid: u32) -> Result<Explanation, Refusal> {
-        match self.order(What::Explain(pid))? {
+        match self.order(Command::Explain(pid))? {
             Answer::Explained(explanation) => Ok(*explanation),
             Answer::Done => Err(Refusal::Unavailable(
                 "the agent gave no answer: ask again".to_owned(),
@@ -196,16 +206,24 @@ impl Service for Shared {
     }
 
     fn pause(&self, policy: Option<&str>, paused: bool) -> Result<(), Refusal> {
-        self.order(What::Pause(policy.map(str::to_owned), paused))
+        if paused {
+            // At once: the agent's thread may wait for an action that takes long.
+            let holds = lock(&self.holds);
+            let wanted = holds
+                .iter()
+                .filter(|(name, _)| policy.is_none_or(|policy| policy == name));
+            wanted.for_each(|(_, hold)| hold.store(true, Ordering::Relaxed));
+        }
+        self.order(Command::Pause(policy.map(str::to_owned), paused))
             .map(drop)
     }
 
     fn set_mode(&self, policy: &str, mode: Mode) -> Result<(), Refusal> {
-        self.order(What::SetMode(policy.to_owned(), mode)).map(drop)
+        self.order(Command::SetMode(policy.to_owned(), mode)).map(drop)
     }
 
     fn reload(&self) -> Result<(), Refusal> {
-        self.order(What::Reload).map(drop)
+        self.order(Command::Reload).map(drop)
     }
 
     fn subscribe(&self) -> Receiver<Change> {
@@ -304,7 +322,7 @@ mod tests {
         let (shared, orders) = shared();
         let asks = std::thread::spawn(move || shared.pause(Some("x"), true));
         let order = orders.recv().unwrap();
-        assert_eq!(order.what, What::Pause(Some("x".to_owned()), true));
+        assert_eq!(order.command, Command::Pause(Some("x".to_owned()), true));
         order
             .answer
             .send(Err(Refusal::NotFound("no x".to_owned())))

@@ -71,7 +71,7 @@ pub const AGENT: &[Capability] = &[
 
 /// The thread of `thermo agent` that answers others. All memory of the agent is locked, also what this thread
 /// allocates.
-pub const AGENT_DOORS: &[Capability] = &[Capability::IpcLock];
+pub const AGENT_SERVER: &[Capability] = &[Capability::IpcLock];
 
 /// What a session needs besides monitoring.
 #[derive(Debug, Clone, Copy)]

@@ -184,6 +184,19 @@ fn mistake_in_the_configuration_changes_nothing() {
     assert_eq!(reload.status.code(), Some(2));
     assert!(stderr(&reload).contains("10:8"), "{}", stderr(&reload));
     assert_eq!(agent.policy()["mode"], "observe");
+    // A reload keeps a pause, and refuses what only a restart can change.
+    agent.ask(&["pause", "test"]);
+    configure(agent.dir(), &agent.mark, "guard = { max_stall = \"7%\" }\n");
+    agent.ask(&["reload"]);
+    assert_eq!(agent.policy()["paused"], true);
+    let text = fs::read_to_string(agent.dir().join("agent.toml")).unwrap();
+    fs::write(agent.dir().join("agent.toml"), text.replace("a.sock", "b.sock")).unwrap();
+    let reload = run(agent.dir(), &["agent", "reload", "--agent", "a.sock"]);
+    assert!(
+        stderr(&reload).contains("[http] changed, which only a restart"),
+        "{}",
+        stderr(&reload)
+    );
     let unknown = run(agent.dir(), &["agent", "pause", "other", "--agent", "a.sock"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("there is no policy \"other\""));

@@ -111,6 +111,13 @@ impl Actor {
         self
     }
 
+    /// The same actor, which obeys `flag` as its [`Actor::cancel_flag`].
+    #[must_use]
+    pub fn with_cancel_flag(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.cancel = flag;
+        self
+    }
+
     /// When set to true, the actor skips all memory that it has not started on ([`Skip::Cancelled`]). Checked
     /// between system calls, each of which takes at most about 0.1 s.
     #[must_use]

@@ -1,9 +1,9 @@
 //! What becomes of memory that was paged out: still out, back in memory after some time, or freed.
 //!
-//! One page of each mebibyte that was paged out is looked up again, after 5 s and then at times that grow by
-//! half. It stands for the rest. With more than [`MAX_SAMPLES`] pages, each second one is dropped and the
-//! others count double. A page without an entry in swap was freed if it had one before; pages of files have
-//! none and count as out while they are not present.
+//! One page of each mebibyte that was paged out is looked up again, after 5 s and then at growing times, at
+//! least each minute. It stands for the rest. With more than [`MAX_SAMPLES`] pages, each second one is
+//! dropped and the others count double. A page without an entry in swap was freed if it had one before; pages
+//! of files have none and count as out while they are not present.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +22,8 @@ const SPACING: Bytes = Bytes::mib(1);
 const MAX_SAMPLES: usize = 8192;
 /// Time until a page is looked up for the first time.
 const FIRST_CHECK: Nanos = Nanos::secs(5);
+/// Longest time between two looks at a page.
+const MAX_PAUSE: Nanos = Nanos::secs(60);
 /// Pages in a row among which a page that is out is searched.
 const SEARCHED: u64 = 64;
 
@@ -72,6 +74,7 @@ struct Sample {
     /// Bytes that it stands for.
     weight: Bytes,
     when: Nanos,
+    last_check: Nanos,
     next_check: Nanos,
 }
 
@@ -125,6 +128,7 @@ impl ReturnSamples {
                 is_swapped,
                 weight: Bytes(weight),
                 when: now,
+                last_check: now,
                 next_check: now.saturating_add(FIRST_CHECK),
             }));
         while self.samples.len() > MAX_SAMPLES {
@@ -140,17 +144,22 @@ impl ReturnSamples {
         now: Nanos,
     ) -> Vec<(TargetId, Returns)> {
         let mut pagemaps: BTreeMap<TargetId, Option<Pagemap>> = BTreeMap::new();
+        let living: BTreeMap<TargetId, u32> = processes
+            .iter()
+            .filter(|(_, process)| process.is_alive())
+            .map(|(target, process)| (*target, process.pid))
+            .collect();
         let mut returns: BTreeMap<TargetId, Returns> = BTreeMap::new();
         self.pending.retain(|target, _| processes.contains_key(target));
         self.samples.retain_mut(|sample| {
-            let Some(process) = processes.get(&sample.target).filter(|process| process.is_alive()) else {
+            let Some(pid) = living.get(&sample.target) else {
                 return false;
             };
             let sums = returns.entry(sample.target).or_default();
             if sample.next_check <= now {
                 let pagemap = pagemaps
                     .entry(sample.target)
-                    .or_insert_with(|| Pagemap::open(root, process.pid).ok());
+                    .or_insert_with(|| Pagemap::open(root, *pid).ok());
                 // A pagemap that cannot be read says nothing: the page is looked up again later.
                 let page = pagemap
                     .as_ref()
@@ -159,7 +168,8 @@ impl ReturnSamples {
                     return false;
                 }
                 let age = now.saturating_sub(sample.when);
-                sample.next_check = now.saturating_add(Nanos(age.0 / 2).max(FIRST_CHECK));
+                sample.last_check = now;
+                sample.next_check = now.saturating_add(Nanos(age.0 / 2).clamp(FIRST_CHECK, MAX_PAUSE));
             }
             sums.still_out += sample.weight;
             if sample.is_swapped {
@@ -185,9 +195,9 @@ impl Sample {
     /// Whether the page is still out; otherwise adds it to `sums`.
     fn is_out(&self, page: Page, now: Nanos, sums: &mut Returns) -> bool {
         if page.is_present() {
-            // It came back somewhere between the last check and now.
-            let age = now.saturating_sub(self.when);
-            sums.add_back(Nanos(age.0 / 6 * 5), self.weight);
+            // It came back somewhere between the last check and now: in the middle, on average.
+            let middle = self.last_check.0 / 2 + now.0 / 2;
+            sums.add_back(Nanos(middle).saturating_sub(self.when), self.weight);
             return false;
         }
         if self.is_swapped && !page.is_swapped() {

@@ -1,25 +1,28 @@
 //! What happened goes to the ledger and to the decisions.
 
+use std::collections::BTreeMap;
+
+use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::clock;
-use thermo_units::Nanos;
+use thermo_units::{Bytes, Nanos};
 
 use super::Agent;
 use crate::api::{Decision, DecisionKind};
 use crate::guard::Verdict;
-use crate::policy::Happened;
+use crate::policy::{Activity, Policy};
 
 /// Warnings that are kept.
 const MAX_WARNINGS: usize = 20;
 
 impl Agent {
     /// Adds what happened to ledger and decisions.
-    pub(super) fn account(&mut self, nth: usize, happened: Happened, time: Nanos) {
+    pub(super) fn record_activity(&mut self, nth: usize, activity: Activity, time: Nanos) {
         let Some(policy) = self.policies.get(nth) else {
             return;
         };
         let name = policy.config.name.clone();
         let mut decisions = self.shared.decisions();
-        for ((scheme, target), applied) in &happened.applied {
+        for ((scheme, target), applied) in &activity.applied {
             let Some(scheme) = policy.config.schemes.get(*scheme) else {
                 continue;
             };
@@ -28,19 +31,21 @@ impl Agent {
             let because = thermo_schemes::describe(scheme);
             decisions.add_applied((&name, target), (action, &because), applied);
         }
-        for (target, returns) in &happened.returns {
+        self.ledger
+            .set_would_act(&name, policy.mode, &would_act(policy, &activity.applied));
+        for (target, returns) in &activity.returns {
             self.ledger.add_returns(&name, target, returns);
         }
         drop(decisions);
         let kinds = [
-            (DecisionKind::AgeChosen, happened.ages),
-            (DecisionKind::Warning, happened.warnings),
+            (DecisionKind::AgeChosen, activity.ages),
+            (DecisionKind::Warning, activity.warnings),
         ];
         for (kind, texts) in kinds {
             texts.into_iter().for_each(|why| self.decide(&name, kind, why));
         }
         let resident = policy.resident().0.max(1);
-        let (watching, acting) = happened.cpu;
+        let (watching, acting) = activity.cpu;
         for (target, state) in &policy.targets {
             // CPU time is divided by resident memory, of which a pass reads every page.
             let part = |cpu: Nanos| {
@@ -59,7 +64,7 @@ impl Agent {
         let (kind, why) = match verdict {
             Verdict::Suspend(exceeded) => (
                 DecisionKind::Suspended,
-                format!("{exceeded}. What is out stays out until it is used."),
+                format!("{exceeded}. Command is out stays out until it is used."),
             ),
             Verdict::Resume => (DecisionKind::Resumed, "The bounds hold again.".to_owned()),
         };
@@ -80,6 +85,12 @@ impl Agent {
         );
     }
 
+    /// Counts the CPU time of a policy that ends.
+    pub(super) fn add_ended_cpu(&mut self, (watching, acting): (Nanos, Nanos)) {
+        self.ended_cpu.0 += watching;
+        self.ended_cpu.1 += acting;
+    }
+
     /// Keeps a warning, and prints it the first time.
     pub(super) fn warn(&mut self, text: String) {
         if self.warnings.contains(&text) {
@@ -91,4 +102,22 @@ impl Agent {
         }
         self.warnings.push(text);
     }
+}
+
+/// Command a dry run would have acted on, by target and action; with a 0 where it looked and found nothing.
+fn would_act(
+    policy: &Policy,
+    applied: &BTreeMap<(usize, String), Applied>,
+) -> BTreeMap<(String, String), Bytes> {
+    let mut sums = BTreeMap::new();
+    for ((scheme, target), applied) in applied {
+        let Some(scheme) = policy.config.schemes.get(*scheme) else {
+            continue;
+        };
+        let counted = applied.skipped.iter().filter(|(why, _)| *why == Skip::DryRun);
+        let sum: Bytes = counted.map(|(_, bytes)| *bytes).sum();
+        let key = (target.clone(), scheme.action.name().to_owned());
+        *sums.entry(key).or_insert(Bytes::ZERO) += sum;
+    }
+    sums
 }

@@ -9,7 +9,8 @@ impl Agent {
     /// Divides what this thread leaves of the budget among the policies, by resident memory.
     pub(super) fn divide_budget(&mut self) {
         let lifetime = clock::monotonic().saturating_sub(self.started);
-        let own_share = self.own.0.saturating_mul(1_000_000) / lifetime.0.max(1);
+        let own_share = u128::from(self.own.0) * 1_000_000 / u128::from(lifetime.0.max(1));
+        let own_share = u64::try_from(own_share).unwrap_or(u64::MAX);
         let budget = u64::from(self.config.budget.0);
         // Half at least is for watching.
         let rest = budget.saturating_sub(own_share.min(budget / 2));

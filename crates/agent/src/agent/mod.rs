@@ -23,20 +23,20 @@ use crate::policy::Policy;
 use crate::pressure::SwapState;
 use crate::process_table::ProcessTable;
 use crate::service::Order;
-use crate::service::Shared;
+use crate::service::{Command, Shared};
 
 /// How often processes are looked for.
 const FIND_EVERY: Nanos = Nanos::millis(500);
-/// New processes are found within this time, also if that costs more than its part of the budget: then watching
-/// gets less.
+/// New processes are found within this time, also if that costs more than its part of the budget: then
+/// watching gets less.
 const FIND_WITHIN: Nanos = Nanos::secs(1);
 /// How often everything else is done.
 const TICK: Nanos = Nanos::secs(1);
 /// How often the ledger is written.
 const SAVE_EVERY: Nanos = Nanos::secs(60);
-/// Finding processes may take one part in so many of the budget, and what it has not used in a while.
+/// Divisor: finding processes may use this part of the budget, and what it has saved.
 const FIND_PART: u32 = 2;
-/// A step of the wall clock of at least this is told.
+/// Steps of the wall clock of at least this are warned of.
 const CLOCK_STEP_MS: i64 = 2000;
 
 /// Where the configuration comes from.
@@ -66,6 +66,8 @@ pub struct Agent {
     cpu_begin: Nanos,
     /// CPU time of this thread.
     own: Nanos,
+    /// CPU time of watching and acting of policies that are no longer in the configuration.
+    ended_cpu: (Nanos, Nanos),
     clock_offset_ns: i64,
     find_budget: Budget,
     next_find: Nanos,
@@ -83,18 +85,24 @@ pub enum AgentError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Command the system said.
         source: std::io::Error,
     },
     /// The configuration has a mistake.
     #[error("{0}")]
     Mistake(String),
+    /// A key changed that is read only at the start.
+    #[error("{key} changed, which only a restart can put into effect: restart the agent, or undo the change")]
+    NeedsRestart {
+        /// The key.
+        key: &'static str,
+    },
     /// The ledger is there and cannot be read.
     #[error("cannot read the ledger in {dir}: {source}. Move it away to begin a new one")]
     Ledger {
         /// The state directory.
         dir: PathBuf,
-        /// What the system said.
+        /// Command the system said.
         source: std::io::Error,
     },
 }
@@ -147,6 +155,7 @@ impl Agent {
             started: clock::monotonic(),
             cpu_begin: clock::process_cpu(),
             own: Nanos::ZERO,
+            ended_cpu: (Nanos::ZERO, Nanos::ZERO),
             clock_offset_ns,
             find_budget: Budget::new(config.budget, clock::monotonic()),
             next_find: Nanos::ZERO,
@@ -156,11 +165,11 @@ impl Agent {
             is_ready: false,
             config,
         };
-        agent.make_policies();
+        agent.make_policies(true);
         Ok(agent)
     }
 
-    /// What the doors serve.
+    /// Command the doors serve.
     #[must_use]
     pub fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
@@ -199,8 +208,12 @@ impl Agent {
         let wait = Duration::from_nanos(due.0).min(Duration::from_millis(100));
         match self.orders.recv_timeout(wait) {
             Ok(order) => {
-                let answer = self.obey(&order.what);
-                self.publish(clock::monotonic());
+                let cpu = clock::thread_cpu();
+                let answer = self.execute(&order.command);
+                if !matches!(order.command, Command::Explain(_)) {
+                    self.publish(clock::monotonic());
+                }
+                self.own += clock::thread_cpu().saturating_sub(cpu);
                 // The asker may have gone.
                 drop(order.answer.send(answer));
             }
@@ -249,9 +262,9 @@ impl Agent {
             let Some(policy) = self.policies.get_mut(nth) else {
                 break;
             };
-            let happened = policy.collect(now, &swap);
+            let activity = policy.collect(now, &swap);
             let verdict = policy.judge(now, &swap);
-            self.account(nth, happened, time);
+            self.record_activity(nth, activity, time);
             if let Some(verdict) = verdict {
                 self.record_verdict(nth, verdict);
             }
@@ -274,7 +287,7 @@ impl Agent {
         self.publish(now);
     }
 
-    /// Times are told by the clock of the start; a step is told once.
+    /// Times are converted with the offset read at the start. A step updates it, and is warned of once.
     fn watch_clock(&mut self) {
         let offset = clock::wall_clock_offset_ns();
         let step_ms = (offset - self.clock_offset_ns) / 1_000_000;

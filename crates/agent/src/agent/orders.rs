@@ -8,18 +8,19 @@ use thermo_units::Nanos;
 use super::state::history_maker;
 use super::{Agent, AgentError, read_config};
 use crate::api::{DecisionKind, Mode, Refusal};
+use crate::config::{Config, PolicyConfig};
 use crate::policy::Policy;
-use crate::service::{Answer, What, explain_process};
+use crate::service::{Answer, Command, explain_process};
 
 impl Agent {
-    pub(super) fn obey(&mut self, what: &What) -> Result<Answer, Refusal> {
+    pub(super) fn execute(&mut self, what: &Command) -> Result<Answer, Refusal> {
         match what {
-            What::Pause(policy, paused) => self.pause(policy.as_deref(), *paused)?,
-            What::SetMode(policy, mode) => self.set_mode(policy, *mode)?,
-            What::Reload => self
+            Command::Pause(policy, paused) => self.pause(policy.as_deref(), *paused)?,
+            Command::SetMode(policy, mode) => self.set_mode(policy, *mode)?,
+            Command::Reload => self
                 .reload()
                 .map_err(|error| Refusal::Invalid(error.to_string()))?,
-            What::Explain(pid) => {
+            Command::Explain(pid) => {
                 let explanation = explain_process(&self.root, &self.config, *pid)?;
                 return Ok(Answer::Explained(Box::new(explanation)));
             }
@@ -79,9 +80,13 @@ impl Agent {
     /// It cannot be read, or has a mistake; then nothing changes.
     pub fn reload(&mut self) -> Result<(), AgentError> {
         let config = read_config(&self.options)?;
+        if let Some(key) = fixed_key_that_differs(&self.config, &config) {
+            return Err(AgentError::NeedsRestart { key });
+        }
+        let history_is_same = self.config.history == config.history;
         self.config = Arc::new(config);
         self.shared.set_config(Arc::clone(&self.config));
-        self.make_policies();
+        self.make_policies(history_is_same);
         self.table.clear();
         self.next_find = Nanos::ZERO;
         self.decide(
@@ -92,35 +97,71 @@ impl Agent {
         Ok(())
     }
 
-    /// Makes the policies of the configuration, and keeps the running ones that are in it unchanged.
-    pub(super) fn make_policies(&mut self) {
+    /// Makes the policies of the configuration. Those that run and are in it unchanged go on if `keep`;
+    /// others begin anew, but stay paused or suspended.
+    pub(super) fn make_policies(&mut self, keep: bool) {
         let mut before: BTreeMap<String, Policy> = std::mem::take(&mut self.policies)
             .into_iter()
             .map(|policy| (policy.config.name.clone(), policy))
             .collect();
-        for config in &self.config.policies {
-            let kept = before.remove(&config.name);
-            let policy = match kept {
-                Some(mut policy) if policy.config.is_same(config) => {
-                    policy.config = config.clone();
-                    // A mode that a user had set ends here. The machine could do what is configured before.
-                    drop(policy.set_mode(config.mode));
-                    policy
-                }
-                kept => {
-                    kept.into_iter().for_each(|mut policy| policy.stop());
-                    let number = self.next_number;
-                    self.next_number += 1;
-                    Policy::new(
-                        number,
-                        config.clone(),
-                        self.config.budget,
-                        history_maker(&self.config),
-                    )
-                }
+        let config = Arc::clone(&self.config);
+        for config in &config.policies {
+            let policy = match before.remove(&config.name) {
+                Some(policy) if keep && policy.config.is_same(config) => self.keep_policy(policy, config),
+                kept => self.new_policy(config, kept),
             };
             self.policies.push(policy);
         }
-        before.into_values().for_each(|mut policy| policy.stop());
+        for mut policy in before.into_values() {
+            policy.stop();
+            self.add_ended_cpu(policy.cpu());
+        }
+        let holds = self
+            .policies
+            .iter()
+            .map(|policy| (policy.config.name.clone(), policy.hold_flag()));
+        self.shared.set_holds(holds.collect());
     }
+
+    /// A mode that a user had set ends.
+    fn keep_policy(&mut self, mut policy: Policy, config: &PolicyConfig) -> Policy {
+        policy.config = config.clone();
+        if policy.mode != config.mode
+            && let Err(why) = policy.set_mode(config.mode)
+        {
+            self.warn(format!(
+                "policy {} stays in mode {}: {why}",
+                config.name,
+                policy.mode.name()
+            ));
+        }
+        policy
+    }
+
+    fn new_policy(&mut self, config: &PolicyConfig, before: Option<Policy>) -> Policy {
+        let number = self.next_number;
+        self.next_number += 1;
+        let mut policy = Policy::new(
+            number,
+            config.clone(),
+            self.config.budget,
+            history_maker(&self.config),
+        );
+        if let Some(mut before) = before {
+            before.stop();
+            policy.inherit(&before);
+        }
+        policy
+    }
+}
+
+/// The first key that only a restart can change, and that differs.
+fn fixed_key_that_differs(before: &Config, after: &Config) -> Option<&'static str> {
+    [
+        ("state_dir", before.state_dir != after.state_dir),
+        ("[http]", before.http != after.http),
+        ("lifecycle", before.lifecycle != after.lifecycle),
+    ]
+    .into_iter()
+    .find_map(|(key, differs)| differs.then_some(key))
 }

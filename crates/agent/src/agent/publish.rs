@@ -1,4 +1,4 @@
-//! What others see.
+//! Command others see.
 
 use thermo_kernel::{clock, statm, uname};
 use thermo_units::Nanos;
@@ -39,7 +39,8 @@ impl Agent {
 
     pub(super) fn status(&self, time_ms: UnixMillis) -> Status {
         let sum = |part: fn((Nanos, Nanos)) -> Nanos| -> Nanos {
-            self.policies.iter().map(|policy| part(policy.cpu())).sum()
+            let running: Nanos = self.policies.iter().map(|policy| part(policy.cpu())).sum();
+            running + part(self.ended_cpu)
         };
         let errors = self.policies.iter().filter_map(|policy| {
             let error = policy.error.as_ref()?;

@@ -87,10 +87,10 @@ pub struct PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// Whether a running policy with this configuration may go on with `other`.
+    /// Whether a running policy with this configuration may go on with `other`. The mode may differ.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        let bounds = |config: &Self| (config.limits, config.bounds, config.mode);
+        let bounds = |config: &Self| (config.limits, config.bounds);
         self.rule.text() == other.rule.text()
             && self.schemes == other.schemes
             && self.target_name == other.target_name

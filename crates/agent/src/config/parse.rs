@@ -338,7 +338,7 @@ fn match_value(kind: Kind, text: &str) -> Result<Value, String> {
     let test = match kind {
         Kind::User => Test::User(user(text)?),
         Kind::Container => Test::Prefix(text.to_owned()),
-        Kind::Env if !text.contains('=') => glob(&format!("{text}=*"))?,
+        Kind::Env if !text.contains('=') => Test::Prefix(format!("{text}=")),
         Kind::Unit if !text.contains('.') => glob(&format!("{text}.service"))?,
         _ => glob(text)?,
     };

@@ -154,3 +154,15 @@ fn mistakes_have_position_and_way_out() {
         assert!(error.starts_with(expected), "{text}\n{error}");
     }
 }
+
+#[test]
+fn variable_without_value_matches_any_value() {
+    let text = ONE.replace("command = \"a\"", "env = \"TIER\"");
+    let rule = parse(&text).unwrap().policies.remove(0).rule;
+    let identity = |entry: &str| Identity {
+        environment: vec![entry.to_owned()],
+        ..Identity::default()
+    };
+    assert!(rule.check(&identity("TIER=/a/b")).is_ok());
+    assert!(rule.check(&identity("TIERS=a")).is_err());
+}

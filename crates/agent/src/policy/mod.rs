@@ -6,6 +6,8 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use thermo_engine::budget::CpuShare;
 use thermo_engine::ops::Applied;
@@ -20,7 +22,7 @@ pub use self::target::TargetState;
 use self::worker::{Collected, Worker};
 use crate::api::{self, Mode, UnixMillis};
 use crate::config::PolicyConfig;
-use crate::guard::{Guard, Measured, Verdict};
+use crate::guard::{Exceeded, Guard, Measured, Verdict};
 use crate::pressure::{StallMeter, SwapState};
 
 /// After a failure, a policy is started again after this time.
@@ -45,6 +47,8 @@ pub struct Policy {
     /// Number of its kdamond.
     number: u32,
     guard: Guard,
+    /// Set while nothing may be done. Others set it, too, to stop an action at once.
+    hold: Arc<AtomicBool>,
     worker: Option<Worker>,
     processes: Vec<(u32, u64, String)>,
     share: CpuShare,
@@ -68,7 +72,7 @@ pub type MakeHistory = Box<dyn Fn(&PolicyConfig, &'static str) -> Option<Segment
 
 /// What happened since the last call.
 #[derive(Debug, Default)]
-pub struct Happened {
+pub struct Activity {
     /// Results of actions: scheme and target.
     pub applied: BTreeMap<(usize, String), Applied>,
     /// What became of memory that was paged out, by target.
@@ -93,6 +97,7 @@ impl Policy {
             targets: BTreeMap::new(),
             number,
             guard: Guard::default(),
+            hold: Arc::default(),
             worker: None,
             processes: Vec::new(),
             share,
@@ -129,12 +134,14 @@ impl Policy {
         if self.worker.is_some() || self.processes.is_empty() || now < self.restart_at {
             return;
         }
+        let hold = Arc::clone(&self.hold);
         match Worker::start(
             self.number,
             &self.config,
             self.mode,
             self.share,
             &self.make_history,
+            hold,
         ) {
             Ok(worker) => {
                 worker.hold(self.is_held(), self.mode);
@@ -159,10 +166,10 @@ impl Policy {
     }
 
     /// Takes what happened since the last call, and updates the targets.
-    pub fn collect(&mut self, now: Nanos, swap: &SwapState) -> Happened {
+    pub fn collect(&mut self, now: Nanos, swap: &SwapState) -> Activity {
         let Some(worker) = &self.worker else {
             self.targets.clear();
-            return Happened::default();
+            return Activity::default();
         };
         let Some(collected) = worker.collect() else {
             self.stop();
@@ -171,9 +178,9 @@ impl Policy {
                 .get_or_insert_with(|| "its kdamond has ended".to_owned());
             let warnings = vec![format!("{why}; the policy starts again in {RESTART_AFTER}")];
             self.restart_at = now.saturating_add(RESTART_AFTER);
-            return Happened {
+            return Activity {
                 warnings,
-                ..Happened::default()
+                ..Activity::default()
             };
         };
         let cpu = self.count_cpu(&collected);
@@ -185,7 +192,7 @@ impl Policy {
             warnings,
             ..
         } = collected.report;
-        Happened {
+        Activity {
             applied,
             returns,
             ages: ages.into_iter().map(|(_, text)| text).collect(),
@@ -344,7 +351,25 @@ impl Policy {
 
     /// Whether nothing may be done now.
     fn is_held(&self) -> bool {
-        self.paused || self.guard.suspended().is_some()
+        self.paused || self.suspension().is_some()
+    }
+
+    /// The suspension by the guard, which judges only policies that act.
+    fn suspension(&self) -> Option<(Exceeded, Nanos)> {
+        self.guard.suspended().filter(|_| self.mode == Mode::Act)
+    }
+
+    /// The flag that holds back all actions.
+    #[must_use]
+    pub fn hold_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.hold)
+    }
+
+    /// Takes over what a user and the guard decided about the policy of this name before.
+    pub fn inherit(&mut self, before: &Self) {
+        self.paused = before.paused;
+        self.guard = before.guard.clone();
+        (self.watching, self.acting) = before.cpu();
     }
 
     fn apply_hold(&self) {
@@ -393,7 +418,7 @@ impl Policy {
         if self.paused {
             return Some(("A user paused it.".to_owned(), None));
         }
-        let (exceeded, until) = self.guard.suspended()?;
+        let (exceeded, until) = self.suspension()?;
         Some((format!("The guard suspended it: {exceeded}."), Some(until)))
     }
 
@@ -416,7 +441,7 @@ impl Policy {
 
     /// The policy as others see it. `to_unix` converts a time of the monotonic clock.
     pub fn published(&self, to_unix: impl Fn(Nanos) -> UnixMillis) -> api::Policy {
-        let guard = self.guard.suspended();
+        let guard = self.suspension();
         api::Policy {
             name: self.config.name.clone(),
             mode: self.mode,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermo_actions::{Actor, Returns};
-use thermo_backends::Tracker;
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::ops::TargetId;
 use thermo_engine::{Action, Attrs, Context, Scheme};
@@ -34,6 +33,8 @@ pub struct Worker {
     hold: Arc<AtomicBool>,
     /// Name of the tracker.
     pub tracker: &'static str,
+    /// Whether it sees every page.
+    can_scan: bool,
 }
 
 /// What a worker saw and did since the last call.
@@ -70,6 +71,7 @@ impl Worker {
         mode: Mode,
         share: CpuShare,
         make_history: &MakeHistory,
+        hold: Arc<AtomicBool>,
     ) -> Result<Self, StartError> {
         let impossible = |error: &dyn ToString| StartError::Impossible(error.to_string());
         let root = Path::new("/");
@@ -80,7 +82,8 @@ impl Worker {
             .set_schemes(schemes(config, mode))
             .map_err(|error| impossible(&error))?;
         let (tracker_name, mut tracker) = named_best_tracker(root, u64::from(number));
-        check_actions(config, mode, tracker.as_ref())?;
+        let can_scan = tracker.can_scan();
+        check_actions(config, mode, can_scan)?;
         if config
             .schemes
             .iter()
@@ -89,15 +92,14 @@ impl Worker {
             tracker.keep_active_pages();
         }
         let spec = TargetSpec {
-            layout: match tracker.can_scan() {
+            layout: match can_scan {
                 true => LayoutRule::Mappings,
                 false => LayoutRule::ThreeRegions,
             },
             ..TargetSpec::for_selection()
         };
         let processes = TrackedProcesses::new(root, spec).map_err(|error| impossible(&error))?;
-        let actor = Actor::new(config.limits, mode != Mode::Act);
-        let hold = actor.cancel_flag();
+        let actor = Actor::new(config.limits, mode != Mode::Act).with_cancel_flag(Arc::clone(&hold));
         let ops = Vaddr::new(root, processes, tracker, actor);
         let mut sink = PolicySink::new(make_history(config, tracker_name));
         sink.set_actions(actions(config, mode));
@@ -106,6 +108,7 @@ impl Worker {
             kdamond,
             hold,
             tracker: tracker_name,
+            can_scan,
         })
     }
 
@@ -136,6 +139,7 @@ impl Worker {
     /// # Errors
     /// The schemes are not possible.
     pub fn set_mode(&self, config: &PolicyConfig, mode: Mode) -> Result<(), String> {
+        check_actions(config, mode, self.can_scan).map_err(|error| error.to_string())?;
         let (schemes, actions) = (schemes(config, mode), actions(config, mode));
         let changed = self.kdamond.call(move |parts| {
             parts.sink.set_actions(actions);
@@ -215,12 +219,12 @@ fn actions(config: &PolicyConfig, mode: Mode) -> Vec<String> {
 }
 
 /// Whether the machine can do what the policy asks for.
-fn check_actions(config: &PolicyConfig, mode: Mode, tracker: &dyn Tracker) -> Result<(), StartError> {
+fn check_actions(config: &PolicyConfig, mode: Mode, can_scan: bool) -> Result<(), StartError> {
     for scheme in &config.schemes {
         Actor::supports(scheme.action).map_err(|error| StartError::Impossible(error.to_string()))?;
     }
     let needs_scans = config.schemes.iter().any(|scheme| scheme.auto_age.is_some());
-    if mode != Mode::Observe && needs_scans && !tracker.can_scan() {
+    if mode != Mode::Observe && needs_scans && !can_scan {
         return Err(StartError::Impossible(
             "an automatic age needs scans of every page, and page tables cannot be read here: `thermo doctor` says \
              why; or give min_age"

@@ -39,9 +39,17 @@ pub(super) fn explain(pid: u32, common: &Common) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn why(target: Option<&str>, common: &Common) -> anyhow::Result<Exit> {
-    answer(common, "/api/v1/decisions", |decisions: &Decisions| {
-        text::decisions(decisions, target)
-    })
+    let client = Client::open(&common.agent)?;
+    let mut decisions: Decisions = client.get("/api/v1/decisions")?;
+    if let Some(target) = target {
+        decisions
+            .decisions
+            .retain(|decision| decision.target.as_deref() == Some(target));
+    }
+    match common.json {
+        true => print_json(&serde_json::to_value(&decisions)?),
+        false => print(&text::decisions(&decisions)),
+    }
 }
 
 pub(super) fn ledger(common: &Common) -> anyhow::Result<Exit> {
@@ -71,8 +79,8 @@ pub(super) fn pause(policy: Option<&str>, paused: bool, common: &Common) -> anyh
     let done = match (policy, paused) {
         (Some(_), true) => "is paused",
         (None, true) => "are paused",
-        (Some(_), false) => "goes on",
-        (None, false) => "go on",
+        (Some(_), false) => "is resumed",
+        (None, false) => "are resumed",
     };
     order(common, &path, None, &format!("{what} {done}.\n"))
 }

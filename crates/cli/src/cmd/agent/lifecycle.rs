@@ -1,7 +1,7 @@
 //! The life cycle of applications as a part of the agent: the daemon of `thermo lifecycle`, in a thread, at
 //! its usual socket. Its decisions are among those of the agent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -32,13 +32,13 @@ struct Orders {
 }
 
 impl Lifecycle {
-    /// Starts the daemon with the description `config`.
+    /// Starts the daemon with the description `config`, at `socket` unless the description names another.
     ///
     /// # Errors
     /// The description has a mistake, or the socket cannot be opened.
-    pub(super) fn start(config: &Path, shared: Arc<Shared>) -> anyhow::Result<Self> {
+    pub(super) fn start(config: &Path, socket: PathBuf, shared: Arc<Shared>) -> anyhow::Result<Self> {
         let listening = ListeningDaemon::new(Options {
-            default_socket: lifecycle::default_socket()?,
+            default_socket: socket,
             socket: None,
             config: config.to_owned(),
             silent_after: SILENT_AFTER,

@@ -54,6 +54,7 @@ impl Run {
         let config = read_config(&options)?;
         make_folders(&config)?;
         let web = self.web(&config.http)?;
+        let lifecycle_socket = lifecycle_socket(&config.http);
         // A reclaimer must not wait for its own pages. Without the right to lock memory it runs unlocked.
         let _ = memlock::lock_on_fault();
         privileges::keep_only(privileges::AGENT)?;
@@ -61,10 +62,10 @@ impl Run {
         let shared = agent.shared();
         let lifecycle = agent
             .lifecycle()
-            .map(|config| Lifecycle::start(config, Arc::clone(&shared)));
+            .map(|config| Lifecycle::start(config, lifecycle_socket.clone(), Arc::clone(&shared)));
         let lifecycle = lifecycle.transpose()?;
         let server =
-            privileges::start_threads_with(privileges::AGENT_DOORS, || Ok(Server::start(web, shared)?))?;
+            privileges::start_threads_with(privileges::AGENT_SERVER, || Ok(Server::start(web, shared)?))?;
         if let Some(address) = server.address() {
             thermo_kernel::message!("thermo: the dashboard is at http://{address}/");
         }
@@ -107,6 +108,15 @@ impl Run {
             hosts: Vec::new(),
         })
     }
+}
+
+/// The socket of the life cycle of applications: in the runtime directory that systemd made, or beside ours.
+fn lifecycle_socket(http: &HttpConfig) -> PathBuf {
+    let name = "lifecycle.sock";
+    std::env::var_os("RUNTIME_DIRECTORY").map_or_else(
+        || http.socket.with_file_name(name),
+        |dir| PathBuf::from(dir).join(name),
+    )
 }
 
 fn make_folders(config: &Config) -> anyhow::Result<()> {

@@ -37,7 +37,7 @@ pub(super) fn policies_of(config: &Config) -> String {
 pub(super) fn status(status: &Status, policies: &Policies, targets: &Targets) -> String {
     let lifetime = (status.time_ms.saturating_sub(status.started_ms) as f64 / 1000.0).max(1.0);
     let mut text = format!(
-        "thermo {} on {}, for {}: {:.2} % of a CPU for watching (budget {} %), {:.2} % for acting, {} resident\n",
+        "thermo {} on {}, for {}: {:.2} % of a CPU for watching (budget {:.2} %), {:.2} % for acting, {} resident\n",
         status.version,
         status.host,
         Nanos::secs(lifetime as u64),
@@ -126,17 +126,12 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
 }
 
 /// The last decisions.
-pub(super) fn decisions(decisions: &Decisions, target: Option<&str>) -> String {
-    let wanted =
-        |decision: &&Decision| target.is_none_or(|target| decision.target.as_deref() == Some(target));
-    let text: String = decisions
-        .decisions
-        .iter()
-        .filter(wanted)
-        .map(decision_line)
-        .collect();
+pub(super) fn decisions(decisions: &Decisions) -> String {
+    let text: String = decisions.decisions.iter().map(decision_line).collect();
     if text.is_empty() {
-        "No decision was made yet.\n".to_owned()
+        "No decision was made yet.
+"
+        .to_owned()
     } else {
         text
     }
@@ -159,9 +154,9 @@ fn decision_line(decision: &Decision) -> String {
     let what = match decision.kind {
         DecisionKind::Acted => format!("{action} {bytes}{target}"),
         DecisionKind::WouldAct => format!("would {action} {bytes}{target}"),
-        DecisionKind::Skipped => format!("left {bytes}{target} alone"),
+        DecisionKind::Skipped => format!("skipped {bytes}{target}"),
         DecisionKind::Suspended => "suspended".to_owned(),
-        DecisionKind::Resumed => "goes on".to_owned(),
+        DecisionKind::Resumed => "resumed".to_owned(),
         DecisionKind::Paused => "paused".to_owned(),
         DecisionKind::ModeChanged => "mode changed".to_owned(),
         DecisionKind::AgeChosen => "automatic age".to_owned(),
@@ -203,7 +198,7 @@ fn ledger_row(row: &LedgerRow) -> String {
     if !row.would_act_bytes.is_empty() {
         text += &format!("  would act  {}\n", list(&row.would_act_bytes));
     }
-    text += &format!("  left alone {}\n", list(&row.skipped_bytes));
+    text += &format!("  skipped    {}\n", list(&row.skipped_bytes));
     text += &format!(
         "  came back  {} within 1 min, {} within 10 min, {} within 1 h\n",
         Bytes(row.back_1min_bytes),
@@ -237,13 +232,11 @@ mod tests {
             decision_line(&decision),
             "01:01:01 UTC db: pageout 1.00 MiB of redis: It was idle.\n"
         );
-        let decisions = Decisions {
-            decisions: vec![decision],
-            ..Decisions::default()
-        };
+        let none = super::decisions(&Decisions::default());
         assert_eq!(
-            super::decisions(&decisions, Some("other")),
-            "No decision was made yet.\n"
+            none,
+            "No decision was made yet.
+"
         );
     }
 
