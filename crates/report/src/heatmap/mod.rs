@@ -347,6 +347,13 @@ impl Heatmap {
         view::rows(&targets, columns.min(self.columns), rows)
     }
 
+    /// As [`Self::fitted`], with only the targets `ids`.
+    #[must_use]
+    pub fn fitted_targets(&self, ids: &[u32], columns: usize, rows: usize) -> Vec<FittedRow> {
+        let targets = self.targets.iter().filter(|target| ids.contains(&target.id));
+        view::rows(&targets.collect::<Vec<_>>(), columns.min(self.columns), rows)
+    }
+
     /// The `count` largest targets in order of their ids, and the number of other targets.
     fn largest(&self, count: usize) -> (Vec<&TargetMap>, usize) {
         let bytes = |target: &TargetMap| target.cells() as u64 * target.cell_bytes;

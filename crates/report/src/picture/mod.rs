@@ -2,7 +2,7 @@
 
 pub(crate) mod axis;
 mod line;
-pub(crate) mod palette;
+pub mod palette;
 mod png;
 mod svg;
 

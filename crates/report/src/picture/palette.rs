@@ -1,7 +1,7 @@
 //! Colours: blue for cold memory, red for hot memory, grey for unknown.
 
 /// Red, green, blue.
-pub(crate) type Rgb = [u8; 3];
+pub type Rgb = [u8; 3];
 
 /// Text and axes.
 pub(crate) const INK: Rgb = [28, 39, 51];
@@ -35,7 +35,8 @@ pub(crate) const RAMP: [Rgb; 6] = [
 
 /// The colour of an access rate in thousandths. The square root gives low rates, where most rates are, more
 /// colours.
-pub(crate) fn of_rate(permille: i16) -> Rgb {
+#[must_use]
+pub fn of_rate(permille: i16) -> Rgb {
     let at = (f64::from(permille) / 1000.0).clamp(0.0, 1.0).sqrt() * (RAMP.len() - 1) as f64;
     let low = (at as usize).min(RAMP.len() - 2);
     let share = at - low as f64;
