@@ -25,6 +25,7 @@ const FLOORS: &[&[&str]] = &[
     &["runtime"],
     &["agent", "damonfs"],
     &["web"],
+    &["top"],
     &["cli", "capi"],
 ];
 
