@@ -1,7 +1,7 @@
 //! Groups of flags that several verbs share, declared once.
 
 mod intervals_goal;
-mod moment;
+pub mod moment;
 mod monitoring;
 pub mod number;
 mod output;

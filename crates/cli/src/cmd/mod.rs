@@ -16,6 +16,7 @@ mod record;
 mod report;
 mod run;
 mod schemes;
+mod top;
 
 use clap::{Parser, Subcommand};
 use thermo_term::exit::Exit;
@@ -42,6 +43,7 @@ enum Verb {
     Run(run::Run),
     Record(record::Record),
     Report(report::Report),
+    Top(top::Top),
     Export(export::Export),
     Advise(advise::Advise),
     Agent(agent::Agent),
@@ -72,6 +74,7 @@ impl Cli {
             Verb::Run(verb) => verb.run(),
             Verb::Record(verb) => verb.run(),
             Verb::Report(verb) => verb.run(),
+            Verb::Top(verb) => verb.run(),
             Verb::Export(verb) => verb.run(),
             Verb::Advise(verb) => verb.run(),
             Verb::Agent(verb) => verb.run(),

@@ -8,6 +8,7 @@ mod text;
 
 use std::path::PathBuf;
 
+pub(super) use run::SOCKET;
 use thermo_term::exit::Exit;
 use thermo_web::client::Address;
 

@@ -20,7 +20,7 @@ use crate::privileges;
 /// The usual configuration.
 pub(super) const CONFIG: &str = "/etc/thermo/agent.toml";
 /// The usual socket.
-pub(super) const SOCKET: &str = "/run/thermo/agent.sock";
+pub(in crate::cmd) const SOCKET: &str = "/run/thermo/agent.sock";
 
 /// The agent.
 #[derive(Debug, clap::Args)]
