@@ -7,7 +7,7 @@
 use super::scanning_state::DeferredRegions;
 use super::state::Context;
 use crate::action::Action;
-use crate::ops::{Operations, TargetRange};
+use crate::ops::Operations;
 use crate::region::Region;
 use crate::scheme::{self, ApplyInput, ApplyTrigger, SchemeState, TargetMut};
 use crate::sink::{Event, Sink, TriedRegion};
@@ -114,14 +114,21 @@ impl Context {
     }
 
     fn restart_ages_of_pages(&mut self, acted_on: &[(usize, TriedRegion)], now: Nanos) {
-        for (scheme, tried) in acted_on {
+        // Ranges of a target are restarted together: each call computes a table of all states.
+        let kind = |(scheme, tried): &(usize, TriedRegion)| {
+            (*scheme, tried.target_range.target, tried.nr_accesses == 0)
+        };
+        for alike in acted_on.chunk_by(|a, b| kind(a) == kind(b)) {
+            let Some((scheme, id, were_idle)) = alike.first().map(kind) else {
+                continue;
+            };
             let changes_pages = self
                 .schemes
-                .get(*scheme)
+                .get(scheme)
                 .is_some_and(|state| state.scheme().action != Action::Stat);
-            let TargetRange { target, range } = tried.target_range;
-            if let Some(target) = self.targets.iter_mut().find(|t| changes_pages && t.id == target) {
-                target.states.restart_age(range, tried.nr_accesses == 0, now);
+            let ranges = alike.iter().map(|(_, tried)| tried.target_range.range);
+            if let Some(target) = self.targets.iter_mut().find(|t| changes_pages && t.id == id) {
+                target.states.restart_ages(ranges, were_idle, now);
             }
         }
     }

@@ -1,8 +1,11 @@
 //! Monitoring by scanning: targets are scanned chunk by chunk. Snapshots are taken at a fixed interval from
 //! the page states known so far, however long the passes are.
 
+use std::collections::BTreeMap;
+
 use super::budget_state::PacedWork;
 use super::state::Context;
+use crate::action::Action;
 use crate::monitoring::Target;
 use crate::ops::Operations;
 use crate::region::Region;
@@ -142,35 +145,65 @@ impl Context {
         regions
     }
 
-    /// Only the runs that are idle long enough for a scheme. That is cheap once the long idle memory was
-    /// paged out, and the cheaper it is, the more often schemes are applied. `None` if a scheme may match
-    /// other memory, or if there are too many runs: coalescing would then extend them over accessed pages in
-    /// between, which are missing here.
+    /// Only the runs that are idle long enough for a scheme; those that are idle longest, if there are too
+    /// many. The others follow with the next application: pages that were acted on are gone, or their age
+    /// restarts. `None` if a scheme may match other memory, or only counts.
+    ///
+    /// Coalescing all runs instead would hide most idle memory of finely mixed targets: a single idle page
+    /// between accessed pages becomes part of an accessed region.
     fn idle_runs_for_schemes(&self, now: Nanos) -> Option<Vec<CoalescedRuns>> {
-        let interval = self.attrs.aggr;
+        if self
+            .schemes
+            .iter()
+            .any(|state| state.scheme().action == Action::Stat)
+        {
+            return None;
+        }
         let least = self
             .schemes
             .iter()
             .map(|state| state.least_idle_time(&self.attrs));
         let least = least.collect::<Option<Vec<Nanos>>>()?.into_iter().min()?;
-        let mut room = MAX_RUNS;
-        let idle_runs = |target: &Target| {
-            let runs: Vec<StateRun> = target
-                .states
-                .idle_runs(least, now, interval)
-                .take(room + 1)
-                .collect();
-            room = room.checked_sub(runs.len())?;
-            let runs = runs.into_iter();
-            Some(CoalescedRuns::new(
-                runs,
-                MAX_RUNS,
-                GapCost::ByBytes,
-                now,
-                interval,
-            ))
+        let mut runs = self.idle_runs(least, MAX_RUNS + 1, now);
+        if runs.iter().map(Vec::len).sum::<usize>() > MAX_RUNS {
+            runs = self.idle_runs(self.longest_idle(least, now), MAX_RUNS, now);
+        }
+        let interval = self.attrs.aggr;
+        let coalesce = |runs: Vec<StateRun>| {
+            CoalescedRuns::new(runs.into_iter(), MAX_RUNS, GapCost::ByBytes, now, interval)
         };
-        self.targets.iter().map(idle_runs).collect()
+        Some(runs.into_iter().map(coalesce).collect())
+    }
+
+    /// The runs of each target that are idle for at least `least`, at most `max` in all.
+    fn idle_runs(&self, least: Nanos, max: usize, now: Nanos) -> Vec<Vec<StateRun>> {
+        let mut room = max;
+        let of_target = |target: &Target| {
+            let runs = target.states.idle_runs(least, now, self.attrs.aggr);
+            let runs: Vec<StateRun> = runs.take(room).collect();
+            room -= runs.len();
+            runs
+        };
+        self.targets.iter().map(of_target).collect()
+    }
+
+    /// The idle time, at least `least`, from which on there are just more than [`MAX_RUNS`] runs.
+    fn longest_idle(&self, least: Nanos, now: Nanos) -> Nanos {
+        // Page states have few different times.
+        let mut runs_since: BTreeMap<Nanos, usize> = BTreeMap::new();
+        for target in &self.targets {
+            for run in target.states.idle_runs(least, now, self.attrs.aggr) {
+                if let State::Idle(since) = run.state {
+                    *runs_since.entry(since).or_default() += 1;
+                }
+            }
+        }
+        let mut sum = 0;
+        let last = runs_since.into_iter().find(|(_, runs)| {
+            sum += runs;
+            sum > MAX_RUNS
+        });
+        last.map_or(least, |(since, _)| now.saturating_sub(since))
     }
 }
 

@@ -413,6 +413,27 @@ fn schemes_act_on_page_runs_finer_than_regions() {
 }
 
 #[test]
+fn single_idle_pages_leave_however_many_there_are() {
+    const PAGES: u64 = 80_000;
+    let (mut machine, id, mut context) = at_one_percent(pages(0, PAGES));
+    machine.cost_of_scanning = Nanos(60);
+    let mut scheme = Scheme::new(Action::Pageout);
+    scheme.pattern = idle_for(Nanos::secs(5));
+    context.set_schemes(vec![scheme]).unwrap();
+    // Every second page is accessed: more idle runs than schemes are applied to at once.
+    let mut next = Nanos::ZERO;
+    monitor(&mut context, &mut machine, 40, |machine, now| {
+        if now >= next {
+            next = now + Nanos::secs(2);
+            let hot = (0..PAGES).step_by(2);
+            hot.for_each(|nth| machine.touch(id, pages(nth, nth + 1)));
+        }
+    });
+    let present = machine.count(id, pages(0, PAGES), |page| page.location == PageLocation::Present);
+    assert_eq!(present, PAGES / 2, "only the accessed pages stay resident");
+}
+
+#[test]
 fn quota_is_used_in_each_window_between_snapshots() {
     let (mut machine, _, mut context) = at_one_percent(pages(0, 1 << 15));
     let mut scheme = Scheme::new(Action::Pageout);

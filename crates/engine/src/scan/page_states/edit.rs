@@ -11,33 +11,40 @@ use crate::scan::WINDOW;
 use thermo_units::{Addr, AddrRange, Nanos, PAGE_SIZE};
 
 impl PageStates {
-    /// Restarts the idle time of the idle pages of `range` at `now`, because an action was applied to them.
+    /// Restarts the idle time of the idle pages of `ranges` at `now`, because an action was applied to them.
     /// Their last access is kept for the next re-access.
     ///
     /// A page that became idle within the window counts as accessed or idle depending on its neighbours (see
-    /// `recent_change`). If the range `was_idle` as a whole, such pages restart too. Otherwise they stay
+    /// `recent_change`). If the ranges `were_idle` as a whole, such pages restart too. Otherwise they stay
     /// accessed, so that an action on hot memory does not make it idle.
-    pub(crate) fn restart_age(&mut self, range: AddrRange, was_idle: bool, now: Nanos) {
-        let [in_this_pass, in_last_pass] = self.last_access_bytes(was_idle, now);
+    pub(crate) fn restart_ages(
+        &mut self,
+        ranges: impl Iterator<Item = AddrRange>,
+        were_idle: bool,
+        now: Nanos,
+    ) {
+        let [in_this_pass, in_last_pass] = self.last_access_bytes(were_idle, now);
         let restarted = FIRST_TIMESTAMP + self.timestamps.index_of(now).0;
         let mut acted_on = std::mem::take(&mut self.acted_on);
-        self.change(range, |number, scanned, pages, bytes| {
-            let last_access = match scanned {
-                Scanned::InThisPass => &in_this_pass,
-                Scanned::InLastPass => &in_last_pass,
-            };
-            acted_on.keep(number, pages.clone(), bytes, last_access);
-            bytes.change(pages, |byte| match last_access[usize::from(*byte)] {
-                NONE => {}
-                _ => *byte = restarted,
+        for range in ranges {
+            self.change(range, |number, scanned, pages, bytes| {
+                let last_access = match scanned {
+                    Scanned::InThisPass => &in_this_pass,
+                    Scanned::InLastPass => &in_last_pass,
+                };
+                acted_on.keep(number, pages.clone(), bytes, last_access);
+                bytes.change(pages, |byte| match last_access[usize::from(*byte)] {
+                    NONE => {}
+                    _ => *byte = restarted,
+                });
             });
-        });
+        }
         self.acted_on = acted_on;
     }
 
     /// For each state byte, the byte of the last access of pages that restart, or [`NONE`]: in chunks scanned
     /// by the running pass, and in the others. Inserts all timestamps that are needed.
-    fn last_access_bytes(&mut self, was_idle: bool, now: Nanos) -> [[u8; 256]; 2] {
+    fn last_access_bytes(&mut self, were_idle: bool, now: Nanos) -> [[u8; 256]; 2] {
         let ends: Vec<Nanos> = (1..=WINDOW).map(|passes| self.end_of_pass(passes)).collect();
         if self.timestamps.is_full(ends.len() + 1) {
             self.make_room();
@@ -49,7 +56,7 @@ impl PageStates {
         [Scanned::InThisPass, Scanned::InLastPass].map(|scanned| {
             std::array::from_fn(|byte| match byte as u8 {
                 idle if is_idle(idle) => idle,
-                history if was_idle && transitions::was_idle(history) => {
+                history if were_idle && transitions::was_idle(history) => {
                     match self.last_access(history, scanned) {
                         LastAccess::At(last) => FIRST_TIMESTAMP + self.timestamps.index_of_present(last),
                         LastAccess::LastScan | LastAccess::Unknown(_) => NONE,

@@ -258,7 +258,7 @@ fn timestamps_never_run_out_or_increase_ages() {
 fn restart_age_and_keep_only_update_states() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[0]);
-    states.restart_age(AddrRange::new(0, 4 * PAGE), true, Nanos::secs(9));
+    states.restart_ages(std::iter::once(AddrRange::new(0, 4 * PAGE)), true, Nanos::secs(9));
     assert_eq!(runs(&states, 10)[1].2, State::Idle(Nanos::secs(9)));
     assert_eq!(runs(&states, 10)[2].2, State::Idle(Nanos::secs(1)));
     assert_counts_are_right(&states);
@@ -283,7 +283,7 @@ fn restart_age_skips_absent_pages() {
     let mut states = PageStates::default();
     pass(&mut states, 1, &[0]);
     states.set_absent(AddrRange::new(2 * PAGE, 4 * PAGE));
-    states.restart_age(AddrRange::new(0, 8 * PAGE), true, Nanos::secs(9));
+    states.restart_ages(std::iter::once(AddrRange::new(0, 8 * PAGE)), true, Nanos::secs(9));
     let resident: Vec<_> = runs(&states, 20).iter().map(|run| (run.0, run.1)).collect();
     assert_eq!(resident, [(0, 1), (1, 2), (4, 8)]);
     assert_counts_are_right(&states);
@@ -391,14 +391,22 @@ fn few_pages_and_pauses_use_whole_window() {
 #[test]
 fn restart_age_keeps_accessed_ranges_accessed() {
     let mut states = passes_of_64(1..=20, |at, page| page >= 8 && at < 19 || page >= 32);
-    states.restart_age(AddrRange::new(0, 24 * PAGE), false, Nanos::secs(21));
+    states.restart_ages(
+        std::iter::once(AddrRange::new(0, 24 * PAGE)),
+        false,
+        Nanos::secs(21),
+    );
     let expected = [
         (0, 8, State::Idle(Nanos::secs(21))),
         (8, 32, State::Idle(Nanos::secs(18))),
         (32, 64, State::Accessed(WINDOW)),
     ];
     assert_eq!(runs_by_history(&states), expected);
-    states.restart_age(AddrRange::new(8 * PAGE, 32 * PAGE), true, Nanos::secs(22));
+    states.restart_ages(
+        std::iter::once(AddrRange::new(8 * PAGE, 32 * PAGE)),
+        true,
+        Nanos::secs(22),
+    );
     assert_eq!(runs_by_history(&states)[1], (8, 32, State::Idle(Nanos::secs(22))));
 }
 
@@ -460,7 +468,7 @@ fn keep_only_forgets_highest_addresses() {
 fn action_at_the_start_of_a_pass_keeps_its_time() {
     let mut states = PageStates::default();
     pass_over(&mut states, 1, 4, |_| false);
-    states.restart_age(AddrRange::new(0, 4 * PAGE), true, Nanos::secs(5));
+    states.restart_ages(std::iter::once(AddrRange::new(0, 4 * PAGE)), true, Nanos::secs(5));
     states.begin_pass(Nanos::secs(5));
     // Pages 4 to 7 are new. They count from the end of the pass.
     scan_pages(&mut states, 6, 0..8, |_| false);
@@ -579,7 +587,11 @@ fn restart_age_changes_only_pages_in_range_of_uniform_chunk() {
     for at in 1..=2 {
         pass_over(&mut states, at, 1024, |_| false);
     }
-    states.restart_age(AddrRange::new(600 * PAGE, 700 * PAGE), true, Nanos::secs(9));
+    states.restart_ages(
+        std::iter::once(AddrRange::new(600 * PAGE, 700 * PAGE)),
+        true,
+        Nanos::secs(9),
+    );
     let idle = |at| State::Idle(Nanos::secs(at));
     let expected = [(0, 600, idle(1)), (600, 700, idle(9)), (700, 1024, idle(1))];
     assert_eq!(runs(&states, 10), expected);
@@ -599,7 +611,7 @@ fn counts_stay_right_when_parts_of_chunks_restart() {
         pass_over(&mut states, at, 1024, |page| page % 3 == at % 2);
     }
     for (from, to) in [(90, 110), (3, 4), (300, 700), (512, 1024), (0, 1024)] {
-        states.restart_age(pages(from, to), true, Nanos::secs(9 + from));
+        states.restart_ages(std::iter::once(pages(from, to)), true, Nanos::secs(9 + from));
         assert_counts_are_right(&states);
         states.set_absent(pages(from, from + 1));
         assert_counts_are_right(&states);
@@ -620,7 +632,11 @@ fn page_that_was_paged_out_and_came_back_is_reaccessed_after_its_whole_idle_time
         pass(&mut states, at, &[0]);
     }
     assert_eq!(reaccessed(&mut states, 40), []);
-    states.restart_age(AddrRange::new(0, 8 * PAGE), true, Nanos::secs(40));
+    states.restart_ages(
+        std::iter::once(AddrRange::new(0, 8 * PAGE)),
+        true,
+        Nanos::secs(40),
+    );
     // Pages 4 to 7 stay resident, for example because swap is full. Pages 1 to 3 are paged out.
     for at in 41..=59 {
         pass_of(&mut states, at, &[0], 4..8);
@@ -633,7 +649,11 @@ fn page_that_was_paged_out_and_came_back_is_reaccessed_after_its_whole_idle_time
     assert_eq!(reaccessed(&mut states, 61), []);
     assert_counts_are_right(&states);
     // A second action keeps the access before the first one.
-    states.restart_age(AddrRange::new(0, 8 * PAGE), true, Nanos::secs(70));
+    states.restart_ages(
+        std::iter::once(AddrRange::new(0, 8 * PAGE)),
+        true,
+        Nanos::secs(70),
+    );
     pass_of(&mut states, 131, &[1, 4], 4..8);
     assert_eq!(reaccessed(&mut states, 131), [(age_bucket(Nanos::secs(130)), 2)]);
 }
@@ -655,7 +675,11 @@ fn whole_chunks_that_were_paged_out_keep_their_last_access_until_unmapped() {
     for at in 1..=3 {
         pass_over(&mut states, at, 1024, |_| false);
     }
-    states.restart_age(AddrRange::new(0, 2 * CHUNK), true, Nanos::secs(3));
+    states.restart_ages(
+        std::iter::once(AddrRange::new(0, 2 * CHUNK)),
+        true,
+        Nanos::secs(3),
+    );
     for at in 4..=300 {
         pass_of(&mut states, at, &[], 0..0);
     }
@@ -672,7 +696,11 @@ fn whole_chunks_that_were_paged_out_keep_their_last_access_until_unmapped() {
 #[test]
 fn recently_idle_pages_keep_the_pass_of_their_last_access() {
     let mut states = passes_of_64(1..=20, |at, page| page >= 8 && at < 16);
-    states.restart_age(AddrRange::new(0, 64 * PAGE), true, Nanos::secs(21));
+    states.restart_ages(
+        std::iter::once(AddrRange::new(0, 64 * PAGE)),
+        true,
+        Nanos::secs(21),
+    );
     pass_of(&mut states, 41, &[10, 11], 0..64);
     let idle = Nanos::secs(41 - 15);
     assert_eq!(reaccessed(&mut states, 41), [(age_bucket(idle), 2)]);
@@ -682,7 +710,7 @@ fn recently_idle_pages_keep_the_pass_of_their_last_access() {
 fn kept_accesses_survive_renumbered_timestamps() {
     let mut states = PageStates::default();
     pass_over(&mut states, 1, 8, |_| false);
-    states.restart_age(AddrRange::new(0, PAGE), true, Nanos::secs(1));
+    states.restart_ages(std::iter::once(AddrRange::new(0, PAGE)), true, Nanos::secs(1));
     // Many timestamps, each in use for one page.
     for at in 2..=400 {
         pass_of(&mut states, at, &[8 + at], 8..512);
