@@ -53,6 +53,7 @@ fn help_has_two_examples_for_each_subcommand() {
             "huge-pages",
             "lru-sort",
             "lifecycle",
+            "forecast",
             "squeeze",
             "workload"
         ]
