@@ -61,8 +61,10 @@ metric() { # NAME: the sum over all its samples with the redis policy
 
 set_sizes quick
 redis_keys=400000
-workload_redis
-redis=$target
+# A twentieth of the keys is read; the rest is idle.
+begin redis-server --port 0 --unixsocket "$work/redis.sock" --save '' --appendonly no --daemonize no --dir "$work"
+redis=$last
+load_keys redis "$work/redis.sock" "$redis_keys" 512 hot:0.05 4000
 workload_mariadb
 cat >"$work/agent.toml" <<CONFIG
 state_dir = "$work/state"
@@ -81,7 +83,7 @@ match = { command = "mariadbd" }
 CONFIG
 "$thermo" agent check "$work/agent.toml"
 begin "$thermo" agent --config "$work/agent.toml"
-wait_for 30 "the agent does not become ready" curl -sSf -o "$work/ready" "http://127.0.0.1:$port/readyz"
+wait_for 30 "the agent does not become ready" curl -sf -o "$work/ready" "http://127.0.0.1:$port/readyz"
 
 is_watched() { [ "$(ask /api/v1/targets "len([t for t in a['targets'] if t['resident_bytes'] > 1 << 26])")" = 2 ]; }
 wait_for 60 "redis and MariaDB are not both watched" is_watched
