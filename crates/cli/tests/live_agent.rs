@@ -48,6 +48,19 @@ impl Agent {
             .success()
     }
 
+    /// Ends the agent with `signal`, and starts another in its place.
+    fn restart(&mut self, signal: &str) {
+        let pid = self.process.0.id().to_string();
+        let status = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(status.success());
+        self.process.0.wait().unwrap();
+        self.process = spawn_agent(self.dir());
+        assert!(
+            wait_until(|| self.is_ready()),
+            "the agent does not become ready again"
+        );
+    }
+
     /// A process that the policy matches.
     fn spawn(&self, mut command: Command) -> Guard {
         command.env("THERMO_TEST", &self.mark);
@@ -142,25 +155,22 @@ fn agent_watches_explains_and_remembers() {
     ) >= 30 << 20));
     assert_eq!(bytes(&agent.ledger()["acted_bytes"], "pageout"), 0);
 
-    // What was counted survives a SIGKILL: the ledger up to its last minute, the history up to its last
-    // batch.
     agent.ask(&["reload"]);
     assert_eq!(
         agent.policy()["mode"],
         "observe",
         "the configuration counts again"
     );
+
+    // The ledger survives an orderly end.
     let watched = |agent: &Agent| agent.ledger()["watched_s"].as_f64().unwrap_or(0.0);
     let before = watched(&agent);
-    let status = Command::new("kill")
-        .arg(agent.process.0.id().to_string())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    agent.process.0.wait().unwrap();
-    agent.process = spawn_agent(agent.dir());
-    assert!(wait_until(|| agent.is_ready()));
+    agent.restart("-TERM");
     assert!(wait_until(|| watched(&agent) > before), "{before}");
+    // After a SIGKILL it goes on from its last minute, the history from its last batch, and nothing is left
+    // switched on.
+    agent.restart("-KILL");
+    assert!(wait_until(|| watched(&agent) >= before), "{before}");
     let segments = fs::read_dir(agent.dir().join("state/history/test"))
         .unwrap()
         .count();

@@ -43,7 +43,7 @@ pub struct ServerConfig {
     /// Path of the UNIX socket.
     pub socket: Option<PathBuf>,
     /// Listening sockets that a service manager opened, UNIX or TCP: those of
-    /// [`listen_fds`](thermo_kernel::listen_fds::sockets).
+    /// `thermo_term::activation`.
     pub inherited: Vec<OwnedFd>,
     /// Address of the TCP port; port 0 chooses a free one.
     pub listen: Option<SocketAddr>,
