@@ -2,9 +2,9 @@
 //! does to it.
 //!
 //! Each `Workload` is started once, in a control group of its own, and watched without acting. Then `thermo
-//! reclaim` acts with each age, round by round; every run has a zram swap of its own, whose removal brings all
-//! memory back (`Acting`). A [`Cell`] holds prediction and measurement; [`Comparison`] judges them. Every cell
-//! is saved as soon as it is measured.
+//! reclaim` acts with each age, round by round; every run has a zram swap of its own, whose removal brings
+//! all memory back (`Acting`). A [`Cell`] holds prediction and measurement; [`Comparison`] judges them. Every
+//! cell is saved as soon as it is measured.
 
 mod act;
 mod auto_age;
