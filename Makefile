@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 INSTALLED = thermo thermo-nbd
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run test soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard clean
+.PHONY: help run test soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard story top clean
 
 help:
 	@echo "make run         monitor a real program (redis-server), reclaim its cold memory, print the effect"
@@ -28,6 +28,8 @@ help:
 	@echo "make guest       test the commands on Debian's 6.1 and 6.12 kernels, in emulated machines"
 	@echo "make guest-damo  damo with the kernel's DAMON and with thermo, in an emulated 6.12 (up to an hour)"
 	@echo "make contest     compare in-kernel DAMON with thermo on Debian's 6.12 (about 45 minutes)"
+	@echo "make story       the agent with redis and MariaDB, from observing to undoing (root, 8 minutes)"
+	@echo "make top         check thermo top in tmux, at two sizes"
 	@echo "make dashboard   check the agent's dashboard in Chromium, against made-up figures"
 	@echo "make bench       run the benchmarks, print the results and save them in lab/results"
 	@echo "make clean       remove the build output"
@@ -94,6 +96,12 @@ guest-damo:
 # Slow: DAMON and thermo monitor every pattern one after the other in an emulated machine.
 contest: build
 	@tests/guest/contest.sh
+
+story: build
+	@tests/story.sh
+
+top: build
+	@tests/top.sh
 
 # Not part of `make test`: it needs a browser.
 dashboard:
