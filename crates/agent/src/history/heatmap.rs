@@ -23,19 +23,25 @@ impl Past {
         Ok(Heatmap {
             schema: SCHEMA,
             times_ms: (0..columns).map(begin).collect(),
-            rows: map.fitted(columns, span.rows).into_iter().map(row).collect(),
+            rows: map
+                .fitted(columns, span.rows)
+                .into_iter()
+                .map(HeatmapRow::from)
+                .collect(),
         })
     }
 }
 
-fn row(row: FittedRow) -> HeatmapRow {
-    HeatmapRow {
-        // Physical memory has no process.
-        pid: row.pid.unwrap_or(0),
-        start: format!("{:#x}", row.start),
-        end: format!("{:#x}", row.end),
-        name: row.name,
-        heat: row.rates.into_iter().map(heat).collect(),
+impl From<FittedRow> for HeatmapRow {
+    fn from(row: FittedRow) -> Self {
+        Self {
+            // Physical memory has no process.
+            pid: row.pid.unwrap_or(0),
+            start: format!("{:#x}", row.start),
+            end: format!("{:#x}", row.end),
+            name: row.name,
+            heat: row.rates.into_iter().map(heat).collect(),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use thermo_agent::api::{
 use thermo_recording::history::{NamedTarget, Records};
 use thermo_recording::model::Metadata;
 use thermo_recording::{ReadError, open};
-use thermo_report::heatmap::{FittedRow, Heatmap as Map};
+use thermo_report::heatmap::Heatmap as Map;
 
 use self::reader::{Reader, process_ids, unix_ms};
 use super::frames::Frames;
@@ -173,26 +173,11 @@ impl Source for RecordingSource {
         Ok(Heatmap {
             schema: SCHEMA,
             times_ms: (0..columns).map(time).collect(),
-            rows: rows.into_iter().map(heatmap_row).collect(),
+            rows: rows.into_iter().map(HeatmapRow::from).collect(),
         })
     }
 
     fn pause(&mut self, _policy: &str, _paused: bool) -> Result<(), SourceError> {
         Err(SourceError::Refused("a recording cannot be paused".to_owned()))
-    }
-}
-
-fn heatmap_row(row: FittedRow) -> HeatmapRow {
-    // In percent, where a rate above 0 does not become 0; negative numbers are unknown or absent.
-    let heat = |rate: i16| match rate {
-        ..0 => -1,
-        rate => i8::try_from((i32::from(rate) + 9) / 10).unwrap_or(100),
-    };
-    HeatmapRow {
-        pid: row.pid.unwrap_or(0),
-        start: format!("{:#x}", row.start),
-        end: format!("{:#x}", row.end),
-        name: row.name,
-        heat: row.rates.into_iter().map(heat).collect(),
     }
 }
