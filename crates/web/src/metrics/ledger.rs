@@ -28,12 +28,16 @@ const ROW: &[&str] = &["policy", "target"];
 const ACTION: &[&str] = &["policy", "target", "action"];
 
 const ACTED: Family = counter("thermo_acted", "bytes", ACTION, "Memory acted on, by action");
-const WOULD_ACT: Family = counter(
-    "thermo_would_act",
-    "bytes",
-    ACTION,
-    "Memory that a dry run would have acted on, by action",
-);
+// The last look counts, and the next may find less.
+const WOULD_ACT: Family = Family {
+    kind: Kind::Gauge,
+    ..counter(
+        "thermo_would_act",
+        "bytes",
+        ACTION,
+        "Memory that a dry run would have acted on at its last look, by action",
+    )
+};
 const SKIPPED: Family = counter(
     "thermo_skipped",
     "bytes",
