@@ -64,7 +64,7 @@ impl Agent {
         let (kind, why) = match verdict {
             Verdict::Suspend(exceeded) => (
                 DecisionKind::Suspended,
-                format!("{exceeded}. Command is out stays out until it is used."),
+                format!("{exceeded}. What is out stays out until it is used."),
             ),
             Verdict::Resume => (DecisionKind::Resumed, "The bounds hold again.".to_owned()),
         };
@@ -104,7 +104,7 @@ impl Agent {
     }
 }
 
-/// Command a dry run would have acted on, by target and action; with a 0 where it looked and found nothing.
+/// What a dry run would have acted on, by target and action; with a 0 where it looked and found nothing.
 fn would_act(
     policy: &Policy,
     applied: &BTreeMap<(usize, String), Applied>,

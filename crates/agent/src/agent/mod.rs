@@ -22,8 +22,8 @@ use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::pressure::SwapState;
 use crate::process_table::ProcessTable;
-use crate::service::Order;
-use crate::service::{Command, Shared};
+
+use crate::service::{Command, Order, Shared};
 
 /// How often processes are looked for.
 const FIND_EVERY: Nanos = Nanos::millis(500);
@@ -85,7 +85,7 @@ pub enum AgentError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Command the system said.
+        /// What the system said.
         source: std::io::Error,
     },
     /// The configuration has a mistake.
@@ -102,7 +102,7 @@ pub enum AgentError {
     Ledger {
         /// The state directory.
         dir: PathBuf,
-        /// Command the system said.
+        /// What the system said.
         source: std::io::Error,
     },
 }
@@ -169,7 +169,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Command the doors serve.
+    /// What the HTTP server serves.
     #[must_use]
     pub fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)

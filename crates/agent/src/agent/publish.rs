@@ -1,4 +1,4 @@
-//! Command others see.
+//! What others see.
 
 use thermo_kernel::{clock, statm, uname};
 use thermo_units::Nanos;

@@ -1,4 +1,4 @@
-//! Command is kept in the state directory: the ledger, and the history of each policy.
+//! What is kept in the state directory: the ledger, and the history of each policy.
 
 use std::path::Path;
 use std::sync::Arc;
