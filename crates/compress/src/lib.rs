@@ -25,6 +25,6 @@ pub use algorithm::{Algorithm, CompressError, Compressor, UnknownAlgorithm};
 pub use estimate::Estimate;
 pub use reader::{PageReader, ProcessReader, Unread};
 pub use result::{AlgorithmResult, Compressibility, StratumResult, Summary, UnreadPages};
-pub use sampler::{Candidate, SampleSettings, Stratum, sample};
+pub use sampler::{Candidate, SampleSettings, ShareOf, Stratum, sample, sample_share};
 pub use zram::{Page, StoredPage, ZramModel, is_same_filled};
 pub use zsmalloc::{CHAIN_SIZE, CHAIN_SIZE_BEFORE_6_3, SizeClass, SizeClasses};

@@ -8,6 +8,7 @@ use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 use zeroize::Zeroizing;
 
 use crate::algorithm::{Algorithm, CompressError, Compressor};
+use crate::estimate::{Common, Estimate, StratumValues, estimate};
 use crate::reader::PageReader;
 use crate::result::{Compressed, Compressibility, SampledStratum, StratumResult, UnreadPages, summarize};
 use crate::zram::{Page, StoredPage, ZramModel, is_same_filled};
@@ -61,6 +62,66 @@ impl Default for SampleSettings {
             zram: ZramModel::default(),
         }
     }
+}
+
+impl SampleSettings {
+    /// Pages to draw of a stratum. `total`: bytes of all strata.
+    fn pages_of<K>(&self, stratum: &Stratum<K>, total: u64) -> usize {
+        if stratum.bytes.0 == 0 {
+            return 0;
+        }
+        let share = stratum.bytes.0 as f64 / total as f64 * self.nr_pages as f64;
+        (share.round() as usize).max(self.min_per_stratum)
+    }
+}
+
+/// The share of pages that have a property.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareOf<K> {
+    /// The key given by the caller.
+    pub key: K,
+    /// Number of pages drawn.
+    pub nr_pages: u64,
+    /// The share.
+    pub share: Estimate,
+}
+
+/// Draws pages of `strata`, as [`sample`] does, and estimates the share of those with a property. `has`: the
+/// property of the page at an address of a process; `None` if the page is not in memory or cannot be judged.
+/// Strata of which no page was judged have no result.
+pub fn sample_share<K: Clone>(
+    strata: &[Stratum<K>],
+    settings: &SampleSettings,
+    mut has: impl FnMut(u32, Addr) -> Option<bool>,
+) -> Vec<ShareOf<K>> {
+    let mut rng = Rng::new(settings.seed);
+    let total: u64 = strata.iter().map(|stratum| stratum.bytes.0).sum();
+    let mut values_of = |stratum: &Stratum<K>| {
+        let wanted = settings.pages_of(stratum, total);
+        let mut draws = Draws::new(&stratum.candidates, wanted);
+        let mut values = Vec::with_capacity(wanted);
+        while values.len() < wanted {
+            let Some((pid, addr)) = draws.next(&mut rng) else {
+                break;
+            };
+            values.extend(has(pid, addr).map(share_of));
+        }
+        StratumValues {
+            weight: stratum.bytes.0 as f64,
+            population: stratum.bytes.0 as f64 / PAGE_SIZE as f64,
+            values,
+        }
+    };
+    let values: Vec<StratumValues> = strata.iter().map(&mut values_of).collect();
+    let common = Common::new(&values);
+    let share = |(stratum, values): (&Stratum<K>, &StratumValues)| {
+        Some(ShareOf {
+            key: stratum.key.clone(),
+            nr_pages: values.values.len() as u64,
+            share: estimate(std::slice::from_ref(values), common)?,
+        })
+    };
+    strata.iter().zip(&values).filter_map(share).collect()
 }
 
 /// Samples `strata`, and estimates what zram would store. Each page is read once at most, then compressed
@@ -119,36 +180,23 @@ impl<'a, R: PageReader> Sampler<'a, R> {
         })
     }
 
-    /// Pages to read of a stratum.
-    fn quota<K>(&self, stratum: &Stratum<K>, total: u64) -> usize {
-        if stratum.bytes.0 == 0 {
-            return 0;
-        }
-        let share = stratum.bytes.0 as f64 / total as f64 * self.settings.nr_pages as f64;
-        (share.round() as usize).max(self.settings.min_per_stratum)
-    }
-
     fn sample_stratum<K>(
         &mut self,
         stratum: &Stratum<K>,
         total: u64,
     ) -> Result<SampledStratum, CompressError> {
-        let pages = PagesOf::new(&stratum.candidates);
-        let wanted = self.quota(stratum, total);
+        let wanted = self.settings.pages_of(stratum, total);
         let mut sampled = SampledStratum {
             bytes: stratum.bytes,
             unread: UnreadPages::default(),
             same_filled: Vec::new(),
             compressed: vec![Compressed::default(); self.compressors.len()],
         };
-        let draws = pages.nr.min((wanted * DRAWS_PER_PAGE) as u64);
-        let mut drawn = BTreeSet::new();
-        while sampled.same_filled.len() < wanted && (drawn.len() as u64) < draws {
-            let nth = self.rng.below(pages.nr);
-            if !drawn.insert(nth) {
-                continue;
-            }
-            let Some((pid, addr)) = pages.nth(nth) else { break };
+        let mut draws = Draws::new(&stratum.candidates, wanted);
+        while sampled.same_filled.len() < wanted {
+            let Some((pid, addr)) = draws.next(&mut self.rng) else {
+                break;
+            };
             match self.reader.read(pid, addr, &mut self.page) {
                 Ok(()) => self.compress_into(&mut sampled)?,
                 Err(reason) => sampled.unread.count(reason),
@@ -185,6 +233,38 @@ impl<'a, R: PageReader> Sampler<'a, R> {
 
 fn share_of(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
+}
+
+/// Random pages of a stratum, each at most once.
+struct Draws {
+    pages: PagesOf,
+    drawn: BTreeSet<u64>,
+    /// Number of pages to draw at most.
+    max: u64,
+}
+
+impl Draws {
+    /// Draws for `wanted` pages of `candidates`.
+    fn new(candidates: &[Candidate], wanted: usize) -> Self {
+        let pages = PagesOf::new(candidates);
+        let max = pages.nr.min((wanted * DRAWS_PER_PAGE) as u64);
+        Self {
+            pages,
+            drawn: BTreeSet::new(),
+            max,
+        }
+    }
+
+    /// The process and address of the next page; `None` at the end.
+    fn next(&mut self, rng: &mut Rng) -> Option<(u32, Addr)> {
+        while (self.drawn.len() as u64) < self.max {
+            let nth = rng.below(self.pages.nr);
+            if self.drawn.insert(nth) {
+                return self.pages.nth(nth);
+            }
+        }
+        None
+    }
 }
 
 /// The whole pages of candidates, numbered.

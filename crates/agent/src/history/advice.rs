@@ -1,6 +1,6 @@
 //! The advice of `thermo advise`, from the history of a target.
 
-use thermo_report::advice::{AdviceAccumulator, Bounds, Question};
+use thermo_report::advice::{AdviceAccumulator, Bounds, Exclusive, Question};
 
 use super::{Past, Span};
 use crate::api::{Period, Refusal, UnixMillis};
@@ -23,6 +23,7 @@ impl Past {
         let advice = watched.advise(&Question {
             bounds: Bounds::default(),
             samples: Vec::new(),
+            exclusive: Exclusive::default(),
             costs: None,
             swap: None,
         });

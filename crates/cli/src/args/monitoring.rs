@@ -162,6 +162,11 @@ impl Monitoring {
         self.intervals_goal.goal()
     }
 
+    /// True if shared and locked memory is monitored, too.
+    pub const fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// How long a page-table walk for shared memory may take; `None` without `--shared`.
     ///
     /// # Errors

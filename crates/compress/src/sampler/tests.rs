@@ -111,3 +111,33 @@ fn equal_seed_reads_equal_pages() {
     assert_eq!(read(7), read(7));
     assert_ne!(read(7), read(8));
 }
+
+#[test]
+fn share_of_pages_with_a_property_is_estimated() {
+    // Of process 1 every page has it, of process 2 every fourth; process 3 has every other page in memory, and
+    // process 4 none.
+    let strata = [1, 2, 3, 4].map(|pid| stratum(pid, 9000, 3000));
+    let settings = SampleSettings {
+        nr_pages: 4000,
+        ..SampleSettings::default()
+    };
+    let found = sample_share(&strata, &settings, |pid, addr| {
+        let page = addr.0 / PAGE_SIZE;
+        match pid {
+            1 => Some(true),
+            2 => Some(page.is_multiple_of(4)),
+            3 => page.is_multiple_of(2).then_some(false),
+            _ => None,
+        }
+    });
+    let found: Vec<_> = found
+        .iter()
+        .map(|share| (share.key, share.nr_pages, share.share))
+        .collect();
+    assert_eq!(
+        found.iter().map(|share| (share.0, share.1)).collect::<Vec<_>>(),
+        [(1, 1000), (2, 1000), (3, 1000)]
+    );
+    assert_eq!((found[0].2.mean, found[2].2.mean), (1.0, 0.0));
+    assert!(found[1].2.low < 0.25 && found[1].2.high > 0.25, "{found:?}");
+}

@@ -1,11 +1,14 @@
 //! What was watched, in blocks of ten seconds: the data of every estimate.
 
-use thermo_engine::access_tables::{AccessTables, Backing, NR_AGES, PageKind};
+use thermo_engine::access_tables::{AGE_EDGES_S, AccessTables, Backing, NR_AGES, PageKind};
 use thermo_units::{Bytes, Nanos};
 
 /// Length of a block. Re-accesses come in bursts; blocks as long as this are independent enough for the mean
 /// of a few of them.
 const BLOCK: Nanos = Nanos::secs(10);
+
+/// All backings.
+const BACKINGS: [Backing; NR_BACKINGS] = [Backing::Anon, Backing::File, Backing::Shmem];
 
 /// Number of backings: anonymous, file, shared memory.
 pub(super) const NR_BACKINGS: usize = 3;
@@ -108,15 +111,28 @@ impl Block {
         sums.unwrap_or_default().map(|sum| self.mean(sum))
     }
 
-    /// Mean bytes of all backings that were idle for the age with this index or longer.
-    pub(super) fn idle_from(&self, age: usize) -> f64 {
-        let sum = self.idle.iter().flat_map(|ages| ages.iter().skip(age)).sum();
-        self.mean(sum)
+    /// Mean bytes of all backings that were idle for the age with this index or longer, each multiplied by
+    /// `share` of its backing and age.
+    pub(super) fn idle_from(&self, age: usize, share: impl Fn(Backing, usize) -> f64) -> f64 {
+        let of_backing = |backing: Backing| -> f64 {
+            let ages = self.idle(backing).into_iter().enumerate().skip(age);
+            ages.map(|(age, bytes)| bytes * share(backing, age)).sum()
+        };
+        BACKINGS.into_iter().map(of_backing).sum()
     }
 
-    /// Bytes a minute that were accessed again after the age with this index or longer.
-    pub(super) fn reaccessed_per_minute(&self, age: usize) -> f64 {
-        self.mean(self.reaccessed.iter().skip(age).sum::<f64>() * 60.0)
+    /// Bytes a second that were accessed again after `age_s` seconds or longer. Within a bucket, accesses are
+    /// taken to be spread evenly over the ages.
+    pub(super) fn reaccessed_per_second(&self, age_s: f64) -> f64 {
+        let edges = AGE_EDGES_S.iter().map(|edge| *edge as f64);
+        let ends = edges.clone().skip(1).chain([f64::INFINITY]);
+        let share = |(start, end): (f64, f64)| match (end - age_s) / (end - start) {
+            // The last bucket has no end.
+            share if share.is_nan() => 1.0,
+            share => share.clamp(0.0, 1.0),
+        };
+        let buckets = self.reaccessed.iter().zip(edges.zip(ends).map(share));
+        self.mean(buckets.map(|(bytes, share)| bytes * share).sum())
     }
 
     fn mean(&self, sum: f64) -> f64 {
@@ -146,12 +162,18 @@ mod tests {
         }
         let all = blocks.since(Nanos::ZERO);
         assert_eq!(all.len(), 3);
+        let idle = |block: &Block, age| block.idle_from(age, |_, _| 1.0);
         assert_eq!(
-            (all[0].idle_from(5), all[1].idle_from(5), all[1].idle_from(6)),
+            (idle(&all[0], 5), idle(&all[1], 5), idle(&all[1], 6)),
             (100.0, 300.0, 0.0)
         );
+        let of_files = |backing, age| f64::from(u8::from((backing, age) == (Backing::File, 5))) / 4.0;
+        assert_eq!(all[0].idle_from(0, of_files), 25.0);
         assert_eq!(all[0].idle(Backing::File)[5], 100.0);
-        assert_eq!((all[2].seconds, all[2].reaccessed_per_minute(5)), (6.0, 360.0));
+        assert_eq!(all[2].seconds, 6.0);
+        // Ages of 30 to 60 s.
+        let rates = [0.0, 30.0, 45.0, 60.0, 1e9].map(|age_s| all[2].reaccessed_per_second(age_s));
+        assert_eq!(rates, [6.0, 6.0, 3.0, 0.0, 0.0]);
         assert_eq!(blocks.since(Nanos::secs(11)).len(), 1);
         blocks.add(Nanos::secs(30), Nanos::secs(31), &AccessTables::new(Method::Scan));
         assert_eq!(blocks.since(Nanos::ZERO).len(), 3, "one second says little");

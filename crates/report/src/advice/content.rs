@@ -34,6 +34,28 @@ pub struct Stratum {
     pub share: Interval<f64>,
 }
 
+/// The share of pages that one process alone maps: the kernel pages out no other. Default: all of them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Exclusive(
+    /// Sampled pages by backing and idle age.
+    pub Vec<Stratum>,
+);
+
+impl Exclusive {
+    /// The share for memory of this backing and idle age. If no page of it was sampled: that of its backing.
+    pub(super) fn share(&self, backing: Backing, age: usize) -> f64 {
+        let of_backing = || self.0.iter().filter(|stratum| stratum.backing == backing);
+        if let Some(stratum) = of_backing().find(|stratum| stratum.age == age) {
+            return stratum.share.mid;
+        }
+        let (pages, sum) = of_backing().fold((0.0, 0.0), |(pages, sum), stratum| {
+            let nr = stratum.pages as f64;
+            (pages + nr, sum + nr * stratum.share.mid)
+        });
+        if pages > 0.0 { sum / pages } else { 1.0 }
+    }
+}
+
 /// What one algorithm makes of memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compression {

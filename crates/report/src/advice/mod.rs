@@ -2,7 +2,8 @@
 //!
 //! The model is that of software-defined far memory (Lagar-Cavilla et al., ASPLOS 2019). With a minimum age,
 //! all memory that was idle for at least this time is out. Every access to memory of this idle age is then a
-//! refault. Both are in the page-exact tables, so one recording answers for all ages at once.
+//! refault. Both are in the page-exact tables, so one recording answers for all ages at once. Two things are
+//! added: memory leaves some passes after it has the age, and memory that several processes map does not leave.
 //!
 //! An age is judged only by the time after it could first be reached, and only if that time is as long as the
 //! age. Earlier, the idle ages are censored: memory that was idle before the start looks younger than it is.
@@ -22,10 +23,10 @@ use serde::Serialize;
 use thermo_engine::access_tables::age_bucket;
 use thermo_engine::budget::Method;
 use thermo_recording::model::{Record, Snapshot};
-use thermo_units::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos, PAGE_SIZE};
 
 use self::blocks::Blocks;
-pub use self::content::{Compression, ContentSample, Stratum};
+pub use self::content::{Compression, ContentSample, Exclusive, Stratum};
 pub use self::interval::Interval;
 pub use self::rows::{AgeRow, Figures, PageCosts};
 pub use self::swap::{SwapAdvice, SwapArea, SwapFacts};
@@ -95,6 +96,8 @@ pub struct Question {
     pub bounds: Bounds,
     /// Samples of page contents, one for each algorithm; empty if nothing was sampled.
     pub samples: Vec<ContentSample>,
+    /// Which memory one process alone maps.
+    pub exclusive: Exclusive,
     /// What paging costs on this machine.
     pub costs: Option<PageCosts>,
     /// The swap of the machine; `None` for the recording of another.
@@ -190,6 +193,7 @@ impl Watched {
             begin: Nanos(self.idle.basis.start_ns),
             pass: self.pass,
             is_sampled: self.is_sampled,
+            exclusive: &question.exclusive,
             content,
             costs: question.costs,
         };
@@ -218,9 +222,16 @@ impl Watched {
             swap,
             content_sampled: content.is_some(),
             costs: question.costs,
-            notes: self.notes(),
+            notes: self.notes(&question.exclusive),
             idle: self.idle.clone(),
         }
+    }
+
+    /// Mean bytes that several processes map; `None` without such memory.
+    fn shared_bytes(&self, exclusive: &Exclusive) -> Option<Bytes> {
+        let shared = |backing, age| 1.0 - exclusive.share(backing, age);
+        let bytes = rows::mean(self.blocks.since(Nanos::ZERO), |block| block.idle_from(0, shared));
+        (bytes >= PAGE_SIZE as f64).then_some(Bytes(bytes as u64))
     }
 
     fn compressions(&self, samples: &[ContentSample], age: usize) -> Vec<Compression> {
@@ -233,8 +244,14 @@ impl Watched {
         samples.iter().map(compression).collect()
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self, exclusive: &Exclusive) -> Vec<String> {
         let mut notes = Vec::new();
+        if let Some(shared) = self.shared_bytes(exclusive) {
+            notes.push(format!(
+                "{shared} are mapped by several processes. The kernel pages out no such page: they are in no figure \
+                 of what leaves and comes back."
+            ));
+        }
         if self.paged_out > 0 {
             notes.push(format!(
                 "{} were paged out by a scheme while this was recorded. They are missing in every column, and their \

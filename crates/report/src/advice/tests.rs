@@ -59,6 +59,7 @@ fn question(samples: Vec<ContentSample>) -> Question {
             min_net: 0.1,
         },
         samples,
+        exclusive: Exclusive::default(),
         costs: None,
         swap: Some(SwapFacts {
             has_zram: true,
@@ -102,10 +103,11 @@ fn idle_memory_leaves_and_what_comes_back_counts() {
     ];
     let advice = watch(&parts, 400).advise(&question(vec![sample("lz4", 0.3)]));
     let thirty = row(&advice, 30);
-    // The periodic part is out for the second half of each minute, the rest always.
-    assert!(thirty.leaves_bytes.abs_diff(120 * MIB) < MIB, "{thirty:?}");
-    assert_eq!(thirty.leaves_range_bytes.low, 110 * MIB);
-    assert_eq!(thirty.leaves_range_bytes.high, 130 * MIB);
+    // The periodic part is out for the second half of each minute less three passes, the rest always.
+    let near = |bytes: u64, mib: u64| bytes.abs_diff(mib * MIB) < 3 * MIB / 2;
+    assert!(near(thirty.leaves_bytes, 119), "{thirty:?}");
+    let range = thirty.leaves_range_bytes;
+    assert!(near(range.low, 109) && near(range.high, 129), "{range:?}");
     let refaults = thirty.refault_bytes_per_min;
     assert!(refaults.mid.abs_diff(20 * MIB) < 3 * MIB, "{refaults:?}");
     assert!(
@@ -229,9 +231,10 @@ fn schemes_and_costs_are_told() {
         advice.notes
     );
     let figures = row(&advice, 30);
-    // 96 MiB come back in a minute: 24,576 pages, 10 us of CPU time each, 7 us of waiting.
+    // 96 MiB come back in a minute, of which a tenth within 3 of the 30 seconds until the next age: 22,118 pages,
+    // 10 us of CPU time each, 7 us of waiting.
     let pages = figures.refault_bytes_per_min.mid as f64 / 4096.0;
-    assert!((pages - 24_576.0).abs() < 2000.0, "{pages}");
+    assert!((pages - 22_118.0).abs() < 1800.0, "{pages}");
     let cpu = figures.cpu_share.unwrap();
     assert!((cpu - pages * 10e-6 / 60.0).abs() < 1e-6, "{cpu}");
     let wait = figures.wait_ms_per_min.unwrap();
@@ -252,4 +255,63 @@ fn json_has_the_documented_fields() {
     assert!(json["table"][9]["why"].is_string());
     assert!(json["advice"]["why"].is_string());
     assert_eq!(json["swap"]["ratio"]["lz4"], 0.3);
+}
+
+#[test]
+fn memory_that_comes_back_leaves_some_passes_late() {
+    let parts = [
+        HOT,
+        part(100, Backing::Anon, None),
+        part(60, Backing::Anon, Some(60)),
+    ];
+    let advice = watch(&parts, 300).advise(&question(Vec::new()));
+    let thirty = row(&advice, 30);
+    // 60 MiB are idle for 30 s half of the time, 1 MiB a second comes back, and a pass takes a second.
+    assert!(thirty.leaves_bytes.abs_diff(127 * MIB) < 2 * MIB, "{thirty:?}");
+    // Nothing of the rest comes back.
+    let two_minutes = row(&advice, 120);
+    assert_eq!(two_minutes.leaves_bytes, 100 * MIB);
+}
+
+#[test]
+fn memory_of_several_processes_does_not_leave() {
+    let parts = [
+        HOT,
+        part(100, Backing::Shmem, None),
+        part(40, Backing::File, None),
+        part(60, Backing::Shmem, Some(60)),
+    ];
+    let stratum = |backing, age, mid| Stratum {
+        backing,
+        age,
+        pages: 50,
+        share: Interval {
+            low: mid,
+            mid,
+            high: mid,
+        },
+    };
+    // Of shared memory that is idle for 2 minutes a quarter is mapped once, of the other half of it.
+    let old = age_bucket(Nanos::secs(120));
+    let shmem = (0..NR_AGES).map(|age| stratum(Backing::Shmem, age, if age >= old { 0.25 } else { 0.5 }));
+    let exclusive = Exclusive(shmem.chain([stratum(Backing::File, 1, 0.0)]).collect());
+    let advice = watch(&parts, 400).advise(&Question {
+        exclusive,
+        ..question(Vec::new())
+    });
+    let minutes = row(&advice, 120);
+    assert_eq!((minutes.leaves_bytes, minutes.leaves_file_bytes), (25 * MIB, 0));
+    let all = watch(&parts, 400).advise(&question(Vec::new()));
+    let (shared, all) = (row(&advice, 30), row(&all, 30));
+    let share = shared.leaves_bytes as f64 / all.leaves_bytes as f64;
+    let back = |row: &Figures| row.refault_bytes_per_min.mid as f64;
+    assert!(
+        share < 0.4 && (back(shared) / back(all) - share).abs() < 0.02,
+        "{shared:?}"
+    );
+    assert!(
+        advice.notes[0].contains("are mapped by several processes"),
+        "{:?}",
+        advice.notes
+    );
 }

@@ -13,7 +13,9 @@ use anyhow::{Context as _, bail};
 use thermo_recording::ReadError;
 use thermo_recording::model::{Record, Snapshot};
 use thermo_report::Accumulator;
-use thermo_report::advice::{Advice, AdviceAccumulator, Bounds, ContentSample, PageCosts, Question, Watched};
+use thermo_report::advice::{
+    Advice, AdviceAccumulator, Bounds, ContentSample, Exclusive, PageCosts, Question, Watched,
+};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Nanos, Permille, SharePerMinute};
@@ -89,6 +91,7 @@ const MAX_PIDS: usize = 8;
 struct Seen {
     watched: Watched,
     samples: Vec<ContentSample>,
+    exclusive: Exclusive,
     /// The targets as flags, and in words.
     flags: String,
     targets: String,
@@ -105,6 +108,7 @@ impl Advise {
             return self.answer(Seen {
                 watched,
                 samples: Vec::new(),
+                exclusive: Exclusive::default(),
                 flags: "--pid PID".to_owned(),
                 targets,
                 is_here: false,
@@ -133,6 +137,13 @@ impl Advise {
         let mut teardown = Teardown::new(plan.run()?);
         teardown.close_recording()?;
         let (watched, last) = read(&path)?;
+        // Without --shared, memory that several processes map is unknown and in no figure.
+        let exclusive = match &last {
+            Some(last) if self.monitoring.is_shared() => {
+                content::sample_exclusive(last, self.monitoring.seed)
+            }
+            _ => Vec::new(),
+        };
         let samples = match last.filter(|_| !self.no_sample_content) {
             Some(last) => content::sample(&last, self.monitoring.seed)?,
             None => Vec::new(),
@@ -141,6 +152,7 @@ impl Advise {
         let answered = self.answer(Seen {
             watched,
             samples,
+            exclusive: Exclusive(exclusive),
             flags,
             targets: in_words,
             is_here: true,
@@ -161,6 +173,7 @@ impl Advise {
         self.answer(Seen {
             watched,
             samples: Vec::new(),
+            exclusive: Exclusive::default(),
             flags: pids(last.as_ref()),
             targets,
             is_here: true,
@@ -178,6 +191,7 @@ impl Advise {
                 min_net: f64::from(self.min_net.0) / 1000.0,
             },
             samples: seen.samples,
+            exclusive: seen.exclusive,
             costs: seen.is_here.then(measured_costs).flatten(),
             swap: seen.is_here.then(swap_facts::read).transpose()?,
         };
