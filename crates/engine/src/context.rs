@@ -9,12 +9,14 @@
 //! * `offload`: the operations monitor themselves, and the context only reads their results.
 //! * `budgeting`: chooses the method, the intervals and the number of regions.
 //! * `apply_schemes`: applies schemes to the regions found.
+//! * `page_sample`: draws pages by idle age.
 //! * `state`: the state kept between steps.
 
 mod apply_schemes;
 mod budget_state;
 mod budgeting;
 mod offload;
+mod page_sample;
 mod sampling;
 mod sampling_plan;
 mod sampling_state;
@@ -23,6 +25,7 @@ mod scanning;
 mod scanning_state;
 mod state;
 
+pub use page_sample::SampledPage;
 pub use state::{Context, Next};
 
 use crate::budget::Method;

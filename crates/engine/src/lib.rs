@@ -24,7 +24,7 @@ pub mod tuning;
 pub use access_tables::AccessTables;
 pub use action::Action;
 pub use attrs::{Attrs, AttrsError};
-pub use context::{Context, Next};
+pub use context::{Context, Next, SampledPage};
 pub use ops::{Operations, OpsError, TargetLayout};
 pub use region::Region;
 pub use scheme::Scheme;

@@ -77,6 +77,8 @@ pub struct Outcome {
     pub elapsed: Nanos,
     /// The sink, with the totals and the recording, which is not closed yet.
     pub sink: SessionSink,
+    /// What was monitored, as it was at the end; `None` if monitoring did not begin.
+    pub context: Option<Context>,
 }
 
 impl Outcome {
@@ -333,6 +335,11 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
             ExitReason::TargetsGone => EndReason::TargetsGone,
             ExitReason::Stopped => end,
         };
-        Ok(Outcome { end, elapsed, sink })
+        Ok(Outcome {
+            end,
+            elapsed,
+            sink,
+            context: Some(parts.context),
+        })
     }
 }

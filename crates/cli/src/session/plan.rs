@@ -200,6 +200,7 @@ impl Plan {
                 end: EndReason::TargetsGone,
                 elapsed: Nanos::ZERO,
                 sink,
+                context: None,
             }),
         });
         match outcome {

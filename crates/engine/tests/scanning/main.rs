@@ -531,3 +531,28 @@ fn targets_appear_and_exit_during_passes() {
         "{monitored:?}"
     );
 }
+
+#[test]
+fn sampled_pages_have_their_age() {
+    // Of 4,096 pages every other is accessed all the time, the first quarter of the rest never again.
+    let (mut machine, id, mut context) = at_one_percent(pages(0, 4096));
+    let is_idle = |page: u64| !page.is_multiple_of(2) && page < 1024;
+    monitor(&mut context, &mut machine, 40, |machine, _| {
+        for page in (0..4096).filter(|page| !is_idle(*page)) {
+            machine.touch(id, pages(page, page + 1));
+        }
+    });
+    let drawn = |per_age| context.sample_pages(Nanos::secs(40), per_age, 7);
+    let all = drawn(5000);
+    assert_eq!(all.len(), 4096, "all pages, if there are not too many");
+    for page in &all {
+        let number = page.addr.0 / PAGE_SIZE;
+        assert_eq!(page.age >= 5, is_idle(number), "{page:?}");
+    }
+    let some = drawn(100);
+    let idle: Vec<_> = some.iter().filter(|page| page.age >= 5).collect();
+    assert_eq!((some.len(), idle.len()), (200, 100));
+    let mean = idle.iter().map(|page| page.addr.0 / PAGE_SIZE).sum::<u64>() / 100;
+    assert!(mean.abs_diff(512) < 90, "drawn from everywhere: {mean}");
+    assert_eq!(some, drawn(100), "the same seed draws the same pages");
+}

@@ -7,12 +7,13 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use thermo_compress::{Candidate, ProcessReader, SampleSettings, Stratum as Memory, StratumResult};
-use thermo_engine::access_tables::{Backing, PageKind, age_bucket};
+use thermo_engine::SampledPage;
+use thermo_engine::access_tables::{Backing, PageKind};
 use thermo_kernel::maps;
 use thermo_kernel::pagemap::Pagemap;
-use thermo_recording::model::{Region, Snapshot};
+use thermo_recording::model::Snapshot;
 use thermo_report::advice::{ContentSample, Interval, Stratum};
-use thermo_units::{AddrRange, Bytes, Nanos};
+use thermo_units::{AddrRange, Bytes, PAGE_SIZE};
 
 /// Backing and index of the idle age.
 type Key = (Backing, usize);
@@ -22,9 +23,10 @@ type Key = (Backing, usize);
 ///
 /// # Errors
 /// A compression library fails.
-pub(super) fn sample(last: &Snapshot, seed: u64) -> anyhow::Result<Vec<ContentSample>> {
+pub(super) fn sample(strata: &[Memory<Key>], seed: u64) -> anyhow::Result<Vec<ContentSample>> {
     // Pages of files are not read: they need no swap.
-    let strata = strata(last, |backing| backing != Backing::File);
+    let swappable = strata.iter().filter(|stratum| stratum.key.0 != Backing::File);
+    let strata: Vec<_> = swappable.cloned().collect();
     let settings = SampleSettings {
         seed,
         ..SampleSettings::default()
@@ -65,13 +67,13 @@ fn for_algorithm(stratum: &StratumResult<Key>, algorithm: thermo_compress::Algor
 
 /// The share of pages that one process alone maps, by backing and idle age. The kernel pages out no other page
 /// (`MADV_PAGEOUT` in mm/madvise.c). Nothing is read of the pages.
-pub(super) fn sample_exclusive(last: &Snapshot, seed: u64) -> Vec<Stratum> {
+pub(super) fn sample_exclusive(strata: &[Memory<Key>], seed: u64) -> Vec<Stratum> {
     let settings = SampleSettings {
         seed,
         ..SampleSettings::default()
     };
     let mut pagemaps: BTreeMap<u32, Option<Pagemap>> = BTreeMap::new();
-    let shares = thermo_compress::sample_share(&strata(last, |_| true), &settings, |pid, addr| {
+    let shares = thermo_compress::sample_share(strata, &settings, |pid, addr| {
         // A process that has ended has no pages to judge.
         let open = || Pagemap::open(Path::new("/"), pid).ok();
         let pagemap = pagemaps.entry(pid).or_insert_with(open).as_ref()?;
@@ -91,10 +93,9 @@ pub(super) fn sample_exclusive(last: &Snapshot, seed: u64) -> Vec<Stratum> {
     shares.into_iter().map(stratum).collect()
 }
 
-/// Memory by backing and idle age, of the backings that `is_wanted`.
-fn strata(last: &Snapshot, is_wanted: impl Fn(Backing) -> bool) -> Vec<Memory<Key>> {
-    let mut candidates: BTreeMap<Key, Vec<Candidate>> = BTreeMap::new();
-    let mut bytes: BTreeMap<Key, Bytes> = BTreeMap::new();
+/// The memory of the last snapshot by backing and idle age, with the pages to sample it by.
+pub(super) fn strata(last: &Snapshot, pages: &[SampledPage]) -> Vec<Memory<Key>> {
+    let mut strata: BTreeMap<Key, (Bytes, Vec<Candidate>)> = BTreeMap::new();
     for target in &last.targets {
         let Some(pid) = target.pid else { continue };
         // A process that has ended has no mappings any more.
@@ -102,45 +103,26 @@ fn strata(last: &Snapshot, is_wanted: impl Fn(Backing) -> bool) -> Vec<Memory<Ke
             continue;
         };
         let backings = thermo_targets::backings(&mappings);
-        for region in target.regions.iter().filter(|region| !region.unknown) {
-            let age = idle_age(region, last.aggr_ns);
-            for (backing, range) in parts(region, &backings).filter(|(backing, _)| is_wanted(*backing)) {
-                let found = candidates.entry((backing, age)).or_default();
-                found.push(Candidate { pid, range });
+        for page in pages.iter().filter(|page| page.target.0 == target.id) {
+            let after = backings.partition_point(|(range, _)| range.end <= page.addr);
+            let mapping = backings.get(after).filter(|(range, _)| range.start <= page.addr);
+            if let Some((_, backing)) = mapping {
+                let range = AddrRange::new(page.addr.0, page.addr.0 + PAGE_SIZE);
+                let (_, candidates) = strata.entry((*backing, page.age)).or_default();
+                candidates.push(Candidate { pid, range });
             }
         }
-        let tables = target.tables.as_deref();
-        for (kind, ages) in PageKind::ALL
-            .iter()
-            .zip(tables.iter().flat_map(|tables| &tables.idle))
-        {
+        let tables = target.tables.iter().flat_map(|tables| &tables.idle);
+        for (kind, ages) in PageKind::ALL.iter().zip(tables) {
             for (age, size) in ages.iter().enumerate() {
-                *bytes.entry((kind.backing, age)).or_default() += *size;
+                strata.entry((kind.backing, age)).or_default().0 += *size;
             }
         }
     }
-    let stratum = |(key, candidates)| Memory {
+    let stratum = |(key, (bytes, candidates))| Memory {
         key,
-        bytes: bytes.get(&key).copied().unwrap_or_default(),
+        bytes,
         candidates,
     };
-    candidates.into_iter().map(stratum).collect()
-}
-
-fn idle_age(region: &Region, aggr_ns: u64) -> usize {
-    if region.nr_accesses > 0 {
-        return 0;
-    }
-    age_bucket(Nanos(u64::from(region.age).saturating_mul(aggr_ns)))
-}
-
-/// The parts of `region` in each mapping.
-fn parts<'a>(
-    region: &Region,
-    backings: &'a [(AddrRange, Backing)],
-) -> impl Iterator<Item = (Backing, AddrRange)> + 'a {
-    let region = AddrRange::new(region.start, region.end);
-    let first = backings.partition_point(|(range, _)| range.end <= region.start);
-    let overlapping = backings.iter().skip(first);
-    overlapping.map_while(move |(range, backing)| Some((*backing, range.intersection(&region)?)))
+    strata.into_iter().map(stratum).collect()
 }

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use thermo_kernel::clock;
 use thermo_recording::ReadError;
 use thermo_recording::model::{Record, Snapshot};
 use thermo_report::Accumulator;
@@ -84,6 +85,10 @@ pub struct Advise {
     html: Option<PathBuf>,
 }
 
+/// Pages drawn of each idle age, of which some hundred are sampled. The others stand in for pages that went
+/// away.
+const PAGES_PER_AGE: usize = 2000;
+
 /// More processes are not printed as flags.
 const MAX_PIDS: usize = 8;
 
@@ -134,19 +139,26 @@ impl Advise {
             duration: Some(self.duration),
             output: Some(path.clone()),
         };
-        let mut teardown = Teardown::new(plan.run()?);
+        let mut done = plan.run()?;
+        let (ended_at, context) = (clock::monotonic(), done.outcome.context.take());
+        let mut teardown = Teardown::new(done);
         teardown.close_recording()?;
         let (watched, last) = read(&path)?;
+        let seed = self.monitoring.seed;
+        let strata = context.zip(last).map(|(context, last)| {
+            content::strata(&last, &context.sample_pages(ended_at, PAGES_PER_AGE, seed))
+        });
+        let strata = strata.unwrap_or_default();
         // Without --shared, memory that several processes map is unknown and in no figure.
-        let exclusive = match &last {
-            Some(last) if self.monitoring.is_shared() => {
-                content::sample_exclusive(last, self.monitoring.seed)
-            }
-            _ => Vec::new(),
+        let exclusive = if self.monitoring.is_shared() {
+            content::sample_exclusive(&strata, seed)
+        } else {
+            Vec::new()
         };
-        let samples = match last.filter(|_| !self.no_sample_content) {
-            Some(last) => content::sample(&last, self.monitoring.seed)?,
-            None => Vec::new(),
+        let samples = if self.no_sample_content {
+            Vec::new()
+        } else {
+            content::sample(&strata, seed)?
         };
         teardown.report();
         let answered = self.answer(Seen {
