@@ -1,5 +1,6 @@
 //! Groups of flags that several verbs share, declared once.
 
+pub mod agent_address;
 mod intervals_goal;
 pub mod moment;
 mod monitoring;

@@ -10,9 +10,8 @@ use thermo_top::TopError;
 use thermo_top::model::Ending;
 use thermo_top::source::{Agent, RecordingSource, Source, SourceError};
 use thermo_top::view::Theme;
-use thermo_web::client::Address;
 
-use super::agent::SOCKET;
+use crate::args::agent_address::AgentAddress;
 use crate::args::moment::Moment;
 use crate::terminal;
 
@@ -27,9 +26,8 @@ use crate::terminal;
   thermo top --replay thermo.arrow
   thermo top --replay --since -2h")]
 pub struct Top {
-    /// The agent: its socket, or http://127.0.0.1:PORT
-    #[arg(long, value_name = "ADDRESS", default_value = SOCKET)]
-    agent: Address,
+    #[command(flatten)]
+    address: AgentAddress,
 
     /// Replay a recording; without FILE, the history of the agent
     #[arg(long, value_name = "FILE", num_args = 0..=1, conflicts_with = "agent")]
@@ -86,7 +84,9 @@ impl Top {
         let ending = match self.replay {
             Some(Some(path)) => thermo_top::run(recording(&path)?, theme)?,
             Some(None) => thermo_top::run(self.past.read()?, theme)?,
-            None => thermo_top::run(Box::new(Agent::new(self.agent)?), theme).map_err(with_way_out)?,
+            None => {
+                thermo_top::run(Box::new(Agent::new(self.address.client()?)), theme).map_err(with_way_out)?
+            }
         };
         Ok(match ending {
             Ending::Quit => Exit::Done,

@@ -257,3 +257,10 @@ fn advice_needs_targets_or_a_recording_and_a_rate() {
         "unit no-such-unit.service does not exist",
     );
 }
+
+#[test]
+fn missing_token_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["agent", "status", "--token-file", "no.token"];
+    refused(folder.path(), &arguments, "cannot read the token file no.token");
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use thermo_agent::api::{Decisions, Heatmap, Policies, Series, Targets, UnixMillis};
-use thermo_web::client::{Address, Client, ClientError};
+use thermo_web::client::{Client, ClientError};
 
 use super::{Extent, Facts, Source, SourceError, TargetId};
 
@@ -15,7 +15,6 @@ const PAST_REFRESH: Duration = Duration::from_secs(10);
 /// A running agent.
 #[derive(Debug)]
 pub struct Agent {
-    address: Address,
     client: Client,
     past: Option<Past>,
 }
@@ -29,17 +28,10 @@ struct Past {
 }
 
 impl Agent {
-    /// The agent at `address`. Connects with the first request.
-    ///
-    /// # Errors
-    /// This process has no file descriptors left.
-    pub fn new(address: Address) -> Result<Self, SourceError> {
-        let client = Client::open(&address).map_err(source_error)?;
-        Ok(Self {
-            address,
-            client,
-            past: None,
-        })
+    /// The agent that `client` asks. Connects with the first request.
+    #[must_use]
+    pub const fn new(client: Client) -> Self {
+        Self { client, past: None }
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, SourceError> {
@@ -84,7 +76,7 @@ fn query(target: &TargetId) -> String {
 impl Source for Agent {
     fn facts(&self) -> Facts {
         Facts {
-            title: format!("agent at {}", self.address),
+            title: format!("agent at {}", self.client.address()),
             times_ms: Vec::new(),
             is_agent: true,
         }
@@ -138,6 +130,7 @@ impl Source for Agent {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+    use thermo_web::client::Address;
     use thermo_web::fake::FakeAgent;
     use thermo_web::{Server, ServerConfig};
 
@@ -158,7 +151,7 @@ mod tests {
             ..ServerConfig::default()
         };
         let server = Server::start(config, FakeAgent::new(1_795_694_400_000)).unwrap();
-        let mut agent = Agent::new(Address::Unix(socket)).unwrap();
+        let mut agent = Agent::new(Client::open(&Address::Unix(socket)).unwrap());
         let targets = agent.targets(None).unwrap().targets;
         let policies = agent.policies(None).unwrap().policies;
         let request = Request {

@@ -106,6 +106,12 @@ impl Client {
         })
     }
 
+    /// The address of the agent.
+    #[must_use]
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// Sends this token with each request.
     #[must_use]
     pub fn with_token(mut self, token: &str) -> Self {

@@ -5,7 +5,6 @@ use thermo_agent::api::{Decisions, Explanation, Ledger, Mode, Policies, Status, 
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::printable;
-use thermo_web::client::Client;
 
 use super::{Common, text};
 
@@ -17,7 +16,7 @@ pub(super) fn mode(text: &str) -> Result<Mode, String> {
 }
 
 pub(super) fn status(common: &Common) -> anyhow::Result<Exit> {
-    let client = Client::open(&common.agent)?;
+    let client = common.address.client()?;
     if common.json {
         let targets: Value = client.get("/api/v1/targets")?;
         let policies: Value = client.get("/api/v1/policies")?;
@@ -39,7 +38,7 @@ pub(super) fn explain(pid: u32, common: &Common) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn why(target: Option<&str>, common: &Common) -> anyhow::Result<Exit> {
-    let client = Client::open(&common.agent)?;
+    let client = common.address.client()?;
     let mut decisions: Decisions = client.get("/api/v1/decisions")?;
     if let Some(target) = target {
         decisions
@@ -62,7 +61,7 @@ fn answer<T: serde::de::DeserializeOwned>(
     path: &str,
     text: impl Fn(&T) -> String,
 ) -> anyhow::Result<Exit> {
-    let client = Client::open(&common.agent)?;
+    let client = common.address.client()?;
     match common.json {
         true => print_json(&client.get::<Value>(path)?),
         false => print(&text(&client.get(path)?)),
@@ -105,7 +104,7 @@ pub(super) fn reload(common: &Common) -> anyhow::Result<Exit> {
 }
 
 fn order(common: &Common, path: &str, body: Option<&Value>, done: &str) -> anyhow::Result<Exit> {
-    Client::open(&common.agent)?.post(path, body)?;
+    common.address.client()?.post(path, body)?;
     match common.json {
         true => print_json(&json!({ "schema": 1, "done": true })),
         false => print(done),

@@ -8,9 +8,9 @@ mod text;
 
 use std::path::PathBuf;
 
-pub(super) use run::SOCKET;
 use thermo_term::exit::Exit;
-use thermo_web::client::Address;
+
+use crate::args::agent_address::AgentAddress;
 
 /// Watch programs for as long as the machine runs, and act where the configuration allows it.
 ///
@@ -124,9 +124,8 @@ enum Verb {
 /// Flags of the verbs that ask a running agent.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The agent to ask: its socket, or http://127.0.0.1:PORT
-    #[arg(long, value_name = "ADDRESS", default_value = run::SOCKET)]
-    agent: Address,
+    #[command(flatten)]
+    address: AgentAddress,
 
     /// Print JSON
     #[arg(long)]

@@ -20,7 +20,6 @@ use crate::privileges;
 /// The usual configuration.
 pub(super) const CONFIG: &str = "/etc/thermo/agent.toml";
 /// The usual socket.
-pub(in crate::cmd) const SOCKET: &str = "/run/thermo/agent.sock";
 
 /// The agent.
 #[derive(Debug, clap::Args)]
