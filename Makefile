@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 INSTALLED = thermo thermo-nbd
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run test soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard story top clean
+.PHONY: help run test soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard story top dist clean
 
 help:
 	@echo "make run         monitor a real program (redis-server), reclaim its cold memory, print the effect"
@@ -32,6 +32,7 @@ help:
 	@echo "make top         check thermo top in tmux, at two sizes"
 	@echo "make dashboard   check the agent's dashboard in Chromium, against made-up figures"
 	@echo "make bench       run the benchmarks, print the results and save them in lab/results"
+	@echo "make dist        a release in target/dist: source that builds offline, binaries, SBOM, checksums"
 	@echo "make clean       remove the build output"
 
 run:
@@ -102,6 +103,11 @@ story: build
 
 top: build
 	@tests/top.sh
+
+# Builds twice in different folders and compares, which takes twice the time: `scripts/dist.sh` builds once.
+dist:
+	@scripts/deps.sh build
+	@scripts/dist.sh --check
 
 # Not part of `make test`: it needs a browser.
 dashboard:

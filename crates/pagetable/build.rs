@@ -19,6 +19,9 @@ fn main() {
             "-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror", "-c", SOURCE,
         ])
         .arg(format!("-I{include}"))
+        // The BTF names source files: not by the folder of this build.
+        .arg(format!("-fdebug-prefix-map={include}=/usr/include"))
+        .arg("-fdebug-compilation-dir=.")
         // On Debian and its derivatives asm/types.h is in a folder named after the architecture.
         .arg(format!("-I/usr/include/{arch}-linux-gnu"))
         .arg("-o")
