@@ -43,6 +43,7 @@ test: deps-test
 
 .PHONY: deps-test
 deps-test:
+	@echo "test: about 15 minutes on two CPUs the first time, 8 once it is built; missing Debian packages are named and installed"
 	@scripts/deps.sh build test
 
 deps:

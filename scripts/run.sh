@@ -37,8 +37,19 @@ build() {
     thermo_lab=$(dirname "$thermo")/thermo-lab
     [ -z "${THERMO:-}" ] || return 0
     scripts/deps.sh build
-    say "building thermo (the first build takes some minutes)"
+    [ -x "$thermo" ] || echo "run: the first build takes 5 to 10 minutes on two CPUs"
+    say "building thermo"
     scripts/cargo.sh build --release --locked --quiet -p thermo-cli -p thermo-lab
+}
+
+# What to do after the demonstration. TARGET: flags that name a program.
+say_next() { # TARGET
+    say "what to do next"
+    echo "For a program of yours, in place of --pid PID also --unit UNIT or --cgroup GROUP:"
+    echo "  $thermo record $1 --duration 1m && $thermo report idle $recording   how much is idle, and for how long"
+    echo "  $thermo advise $1      what paging it out would save and cost, and which age to set"
+    echo "  sudo make install           install it; docs/guide/service.md: leave it on"
+    echo "Guides by task: docs/README.md"
 }
 
 make_page() {
@@ -56,6 +67,7 @@ run_workload() {
         "$thermo_lab" workload --quiet workloads/stairs.cfg --duration "${seconds}s"
     make_page
     say "as root it monitors single pages of a redis-server and reclaims its cold memory: sudo make run"
+    say_next "--tracker smaps --pid PID"
 }
 
 cleanup() {
@@ -166,8 +178,10 @@ run_redis() {
     else
         echo "This kernel has no zram, so there is no swap to page out to: reclaim is not demonstrated."
     fi
+    say_next "--pid PID"
 }
 
+echo "run: shows the hot and cold memory of a real program, in about $(((seconds + reclaim_seconds + 60) / 60)) minutes"
 build
 if [ "$(id -u)" -eq 0 ]; then
     scripts/deps.sh demo
