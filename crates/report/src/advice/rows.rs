@@ -92,6 +92,16 @@ pub(super) struct Basis<'a> {
     pub(super) costs: Option<PageCosts>,
 }
 
+/// What leaves with an age, in bytes.
+struct Leaving {
+    /// Most of the time watched; memory of unknown age counts in `high`.
+    bytes: Interval<f64>,
+    /// The mean of pages of files.
+    file: f64,
+    /// The share of memory of the age that one process alone maps, so that it can leave.
+    exclusive_share: f64,
+}
+
 impl Basis<'_> {
     /// A row for each idle age from ten seconds on.
     pub(super) fn rows(&self) -> Vec<AgeRow> {
@@ -170,29 +180,33 @@ impl Basis<'_> {
         })
     }
 
-    fn figures(&self, age: usize, min_age_s: u64, blocks: &[Block]) -> Figures {
+    /// What leaves with an age.
+    fn leaving(&self, age: usize, min_age_s: u64, blocks: &[Block]) -> Leaving {
         let exclusive = |backing, age| self.exclusive.share(backing, age);
-        let idle: Vec<f64> = blocks
-            .iter()
-            .map(|block| block.idle_from(age, exclusive))
-            .collect();
-        let (all, unknown) = (
-            mean(blocks, |block| block.idle_from(age, |_, _| 1.0)),
-            mean(blocks, Block::unknown),
-        );
-        let mut leaves = Interval::of_range(&idle);
-        // Of what comes back, the part that the program's processes do not share had left.
-        let exclusive_share = leaves.mid / all.max(1.0);
+        let idle = blocks.iter().map(|block| block.idle_from(age, exclusive));
+        let mut bytes = Interval::of_range(&idle.collect::<Vec<f64>>());
+        let all = mean(blocks, |block| block.idle_from(age, |_, _| 1.0));
+        let exclusive_share = bytes.mid / all.max(1.0);
         // What will come back is in memory for the delay before it leaves.
-        let waits = mean(blocks, |block| block.reaccessed_per_second(min_age_s as f64)) * self.delay();
-        let part = 1.0 - (waits * exclusive_share / leaves.mid.max(1.0)).min(1.0);
-        leaves = leaves.map(|bytes| bytes * part);
-        leaves.high += unknown;
+        let back = mean(blocks, |block| block.reaccessed_per_second(min_age_s as f64));
+        let waits = back * exclusive_share * self.delay();
+        let out = 1.0 - (waits / bytes.mid.max(1.0)).min(1.0);
+        bytes = bytes.map(|bytes| bytes * out);
+        bytes.high += mean(blocks, Block::unknown);
         let of_files = |backing, age| match backing {
             Backing::File => exclusive(backing, age),
             Backing::Anon | Backing::Shmem => 0.0,
         };
-        let file = mean(blocks, |block| block.idle_from(age, of_files)) * part;
+        Leaving {
+            bytes,
+            file: mean(blocks, |block| block.idle_from(age, of_files)) * out,
+            exclusive_share,
+        }
+    }
+
+    fn figures(&self, age: usize, min_age_s: u64, blocks: &[Block]) -> Figures {
+        let leaving = self.leaving(age, min_age_s, blocks);
+        let (leaves, file) = (leaving.bytes, leaving.file);
         let share = self
             .content
             .map_or_else(content::assumed, |content| content.share(blocks, age));
@@ -207,7 +221,7 @@ impl Basis<'_> {
             mid: (leaves.mid - compressed.mid).max(0.0),
             high: (leaves.high - swapped.high * share.low).max(0.0),
         };
-        let refaults = self.refaults(min_age_s, blocks, exclusive_share);
+        let refaults = self.refaults(min_age_s, blocks, leaving.exclusive_share);
         let working_set = mean(blocks, Block::working_set);
         let pages = refaults.mid / PAGE_SIZE as f64;
         Figures {
