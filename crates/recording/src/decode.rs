@@ -13,6 +13,7 @@ use crate::model::{
     AccessTables, Cost, Footprint, Mapping, Mappings, Note, Record, Region, SchemeApplied, Snapshot, Target,
     Totals,
 };
+use crate::part::Part;
 use crate::row::{Kind, Row};
 use crate::tables;
 
@@ -83,12 +84,39 @@ impl BatchReader {
         })
     }
 
-    /// The next record; `None` at the end of the batch.
-    pub(crate) fn next_record(&mut self) -> Option<Result<Record, DecodeError>> {
-        (self.next < self.kind.len()).then(|| self.record())
+    /// The next record of `part`; `None` at the end of the batch.
+    pub(crate) fn next_record(&mut self, part: Option<&Part<'_>>) -> Option<Result<Record, DecodeError>> {
+        if let Some(part) = part {
+            self.skip_to(part);
+        }
+        (self.next < self.kind.len()).then(|| self.record(part))
     }
 
-    fn record(&mut self) -> Result<Record, DecodeError> {
+    /// Skips the records that are not in `part`.
+    fn skip_to(&mut self, part: &Part<'_>) {
+        while let Some(kind) = self.kind_at(self.next) {
+            let is_in_part = part.has(kind, self.time_ns.value(self.next))
+                && part.has_target(kind, get(&self.target, self.next));
+            if is_in_part {
+                return;
+            }
+            self.next += 1;
+            self.skip_while(|kind| !kind.is_head());
+        }
+    }
+
+    /// The kind of row `at`; `None` at the end of the batch, and if the kind is not known.
+    fn kind_at(&self, at: usize) -> Option<Kind> {
+        (at < self.kind.len()).then(|| Kind::from_number(self.kind.value(at)))?
+    }
+
+    fn skip_while(&mut self, is_skipped: impl Fn(Kind) -> bool) {
+        while self.kind_at(self.next).is_some_and(&is_skipped) {
+            self.next += 1;
+        }
+    }
+
+    fn record(&mut self, part: Option<&Part<'_>>) -> Result<Record, DecodeError> {
         let at = self.next;
         self.next += 1;
         let head = self.row(at)?;
@@ -99,7 +127,7 @@ impl BatchReader {
                 let max_nr_accesses = need(head.max_nr_accesses, "max_nr_accesses", at)?;
                 // Old recordings have one value for all targets.
                 let scanned = head.values.get(2).map(|&scanned| scanned != 0);
-                let targets = self.targets(scanned)?;
+                let targets = self.targets(scanned, part)?;
                 Ok(Record::Snapshot(Snapshot {
                     start_ns,
                     time_ns,
@@ -160,24 +188,41 @@ impl BatchReader {
         rows.map(|at| decode(self, at)).collect()
     }
 
-    fn targets(&mut self, all_scanned: Option<bool>) -> Result<Vec<Target>, DecodeError> {
+    fn targets(
+        &mut self,
+        all_scanned: Option<bool>,
+        part: Option<&Part<'_>>,
+    ) -> Result<Vec<Target>, DecodeError> {
         let mut targets = Vec::new();
         while self.next < self.kind.len() && self.kind.value(self.next) == Kind::Target as u8 {
             let row = self.row(self.next)?;
             let (id, pid) = (need(row.target, "target", self.next)?, row.pid);
+            if part.is_some_and(|part| !(part.is_wanted)(id)) {
+                self.next += 1;
+                self.skip_while(|kind| !kind.is_head() && kind != Kind::Target);
+                continue;
+            }
             let scanned = row
                 .values
                 .first()
                 .map_or(all_scanned, |&scanned| Some(scanned != 0));
             let averaged = row.values.get(1).copied().unwrap_or(0);
             self.next += 1;
+            let tables = self.tables()?.map(Box::new);
+            let regions = match part.is_some_and(|part| part.totals_only) && tables.is_some() {
+                true => {
+                    self.skip_while(|kind| kind == Kind::Region);
+                    Vec::new()
+                }
+                false => self.regions()?,
+            };
             targets.push(Target {
                 id,
                 pid,
                 scanned,
                 averaged,
-                tables: self.tables()?.map(Box::new),
-                regions: self.regions()?,
+                tables,
+                regions,
             });
         }
         Ok(targets)

@@ -47,16 +47,17 @@ pub(crate) struct FrameReader<R> {
     input: R,
     offset: u64,
     head: Vec<u8>,
-    body: Vec<u8>,
+    /// Shared by the columns that are not compressed.
+    body: Buffer,
 }
 
 impl<R: Read> FrameReader<R> {
-    pub(crate) const fn new(input: R) -> Self {
+    pub(crate) fn new(input: R) -> Self {
         Self {
             input,
             offset: 0,
             head: Vec::new(),
-            body: Vec::new(),
+            body: Buffer::default(),
         }
     }
 
@@ -94,16 +95,18 @@ impl<R: Read> FrameReader<R> {
         let body_len = message(&self.head)?.bodyLength();
         let body_len = u64::try_from(body_len).map_err(|_| invalid("a message has a negative length"))?;
         check_len("batch", body_len, layout::MAX_BODY)?;
-        if read_up_to(&mut self.input, body_len, &mut self.body)? < body_len {
+        let mut body = Vec::new();
+        if read_up_to(&mut self.input, body_len, &mut body)? < body_len {
             return Ok(Frame::Truncated {
-                lost: 8 + head_len + self.body.len() as u64,
+                lost: 8 + head_len + body.len() as u64,
             });
         }
+        self.body = body.into();
         Ok(Frame::Message)
     }
 
     /// Accepts the last frame: [`Self::offset`] moves behind it.
-    pub(crate) const fn accept(&mut self) {
+    pub(crate) fn accept(&mut self) {
         self.offset += 8 + self.head.len() as u64 + self.body.len() as u64;
     }
 
@@ -115,17 +118,31 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// Decodes the last frame as a batch of `schema`.
-    pub(crate) fn batch(&mut self, schema: &SchemaRef) -> Result<RecordBatch, FrameError> {
+    pub(crate) fn batch(&self, schema: &SchemaRef) -> Result<RecordBatch, FrameError> {
+        self.decode(schema, None)
+    }
+
+    /// Decodes only these columns of the last frame, in ascending order.
+    pub(crate) fn columns(&self, schema: &SchemaRef, columns: &[usize]) -> Result<RecordBatch, FrameError> {
+        self.decode(schema, Some(columns))
+    }
+
+    fn decode(&self, schema: &SchemaRef, columns: Option<&[usize]>) -> Result<RecordBatch, FrameError> {
         let message = message(&self.head)?;
         let batch = message
             .header_as_record_batch()
             .ok_or_else(|| invalid("a message is not a batch"))?;
         layout::check(&batch, &self.body, &row::fields()).map_err(FrameError::Invalid)?;
         let (dictionaries, version) = (HashMap::new(), message.version());
-        let body = Buffer::from(self.body.as_slice());
-        RecordBatchDecoder::try_new(&body, batch, SchemaRef::clone(schema), &dictionaries, &version)
-            .and_then(RecordBatchDecoder::read_record_batch)
-            .map_err(invalid)
+        RecordBatchDecoder::try_new(
+            &self.body,
+            batch,
+            SchemaRef::clone(schema),
+            &dictionaries,
+            &version,
+        )
+        .and_then(|decoder| decoder.with_projection(columns).read_record_batch())
+        .map_err(invalid)
     }
 }
 

@@ -31,6 +31,7 @@ mod inflate;
 mod layout;
 mod lock;
 pub mod model;
+mod part;
 mod reader;
 mod recorder;
 mod row;

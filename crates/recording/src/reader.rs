@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_array::{RecordBatch, new_null_array};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use serde_json::Value;
 use thermo_units::printable;
 
@@ -16,6 +17,7 @@ use crate::error::ReadError;
 use crate::frames::{Frame, FrameError, FrameReader};
 use crate::inflate::Inflated;
 use crate::model::{Metadata, Record, SCHEMA};
+use crate::part::{OUTLINE, Outline, Part};
 use crate::row;
 
 /// The recording has no end-of-stream marker.
@@ -122,12 +124,15 @@ impl Recording {
     }
 }
 
-impl Iterator for Recording {
-    type Item = Result<Record, ReadError>;
+impl Recording {
+    /// The next record of `part`. A recording of another program is read as a whole.
+    pub(crate) fn next_of(&mut self, part: &Part<'_>) -> Option<Result<Record, ReadError>> {
+        self.next_with(Some(part))
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next_with(&mut self, part: Option<&Part<'_>>) -> Option<Result<Record, ReadError>> {
         let (next, offset) = match &mut self.source {
-            Source::Stream(stream) => (stream.next_record(), stream.frames.offset()),
+            Source::Stream(stream) => (stream.next_record(part), stream.frames.offset()),
             Source::InMemory(records) => return records.pop_front().map(Ok),
             Source::Done => return None,
         };
@@ -145,11 +150,19 @@ impl Iterator for Recording {
     }
 }
 
+impl Iterator for Recording {
+    type Item = Result<Record, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_with(None)
+    }
+}
+
 impl Stream {
-    fn next_record(&mut self) -> Result<Option<Record>, Stop> {
+    fn next_record(&mut self, part: Option<&Part<'_>>) -> Result<Option<Record>, Stop> {
         let invalid = |reason| Stop::Failed(FrameError::Invalid(reason));
         loop {
-            if let Some(record) = self.batch.as_mut().and_then(BatchReader::next_record) {
+            if let Some(record) = self.batch.as_mut().and_then(|batch| batch.next_record(part)) {
                 return record.map(Some).map_err(invalid);
             }
             if self.batch.take().is_some() {
@@ -165,12 +178,52 @@ impl Stream {
                     }));
                 }
                 Frame::Message => {
-                    let batch = self.frames.batch(&self.schema).map_err(Stop::Failed)?;
-                    self.batch = Some(BatchReader::new(&batch).map_err(invalid)?);
+                    self.batch = self.decode(part)?;
+                    if self.batch.is_none() {
+                        self.frames.accept();
+                    }
                 }
             }
         }
     }
+
+    /// Decodes what `part` needs of the last frame; `None`: nothing.
+    fn decode(&self, part: Option<&Part<'_>>) -> Result<Option<BatchReader>, Stop> {
+        let invalid = |reason| Stop::Failed(FrameError::Invalid(reason));
+        let batch = match part {
+            None => self.frames.batch(&self.schema).map_err(Stop::Failed)?,
+            Some(part) => {
+                let outline = self
+                    .frames
+                    .columns(&self.schema, &OUTLINE)
+                    .map_err(Stop::Failed)?;
+                let outline = Outline::new(&outline, part).map_err(invalid)?;
+                let Some(columns) = part.columns(&outline) else {
+                    return Ok(None);
+                };
+                let batch = self.frames.columns(&self.schema, &columns);
+                with_all_columns(&batch.map_err(Stop::Failed)?, &columns, &self.schema)
+                    .map_err(|error| invalid(error.to_string()))?
+            }
+        };
+        BatchReader::new(&batch).map(Some).map_err(invalid)
+    }
+}
+
+/// The batch with nulls in the columns that were not decoded.
+fn with_all_columns(
+    batch: &RecordBatch,
+    columns: &[usize],
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let mut decoded = columns.iter().zip(batch.columns()).peekable();
+    let all = schema.fields().iter().enumerate().map(|(nth, field)| {
+        match decoded.next_if(|(column, _)| **column == nth) {
+            Some((_, array)) => Arc::clone(array),
+            None => new_null_array(field.data_type(), batch.num_rows()),
+        }
+    });
+    RecordBatch::try_new(SchemaRef::clone(schema), all.collect())
 }
 
 fn open_zlib(path: &Path, input: BufReader<File>) -> Result<Recording, ReadError> {

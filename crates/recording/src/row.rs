@@ -53,7 +53,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 15] = [
+    /// Number of kinds.
+    pub(crate) const COUNT: usize = 15;
+    const ALL: [Self; Self::COUNT] = [
         Self::Snapshot,
         Self::Target,
         Self::Region,
@@ -70,6 +72,22 @@ impl Kind {
         Self::Totals,
         Self::TotalsRow,
     ];
+
+    /// The kinds of rows that begin a record.
+    pub(crate) const HEADS: [Self; 7] = [
+        Self::Snapshot,
+        Self::Mappings,
+        Self::Footprint,
+        Self::Cost,
+        Self::Scheme,
+        Self::Note,
+        Self::Totals,
+    ];
+
+    /// Whether rows of this kind begin a record.
+    pub(crate) fn is_head(self) -> bool {
+        Self::HEADS.contains(&self)
+    }
 
     pub(crate) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()

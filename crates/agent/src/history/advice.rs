@@ -13,7 +13,7 @@ impl Past {
     /// There is no such target, or the history cannot be read.
     pub fn advice(&self, period: &Period, now_ms: UnixMillis) -> Result<serde_json::Value, Refusal> {
         let span = Span::new(period, now_ms)?;
-        let watched = self.report(period, span, AdviceAccumulator::default())?;
+        let watched = self.report(period, span, true, AdviceAccumulator::default())?;
         if watched.is_empty() {
             return Err(Refusal::Unavailable(format!(
                 "the history has no snapshot of {:?} in this period yet: ask for a longer one",

@@ -14,7 +14,7 @@ impl Past {
     /// There is no such target, or the history cannot be read.
     pub fn heatmap(&self, period: &Period, now_ms: UnixMillis) -> Result<Heatmap, Refusal> {
         let span = Span::new(period, now_ms)?;
-        let map = self.report(period, span, HeatmapAccumulator::default())?;
+        let map = self.report(period, span, false, HeatmapAccumulator::default())?;
         let columns = span.columns.min(map.columns);
         let begin = |column: usize| {
             let first = column * map.columns / columns;

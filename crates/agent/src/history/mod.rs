@@ -2,7 +2,8 @@
 //!
 //! [`thermo_recording::history`] writes and reads the segments; the reports of `thermo_report` do the
 //! counting. This module chooses the part, and turns results into the types of [`crate::api`]. Each call
-//! reads files, so it takes from milliseconds to seconds: at most the hours that are asked for, decoded once.
+//! reads files, so it takes from milliseconds to seconds: at most the hours that are asked for, and of these
+//! what the target needs.
 
 mod advice;
 mod heatmap;
@@ -47,11 +48,12 @@ impl Past {
         }
     }
 
-    /// Feeds the records of `period` to `accumulator`.
+    /// Feeds the records of `period` to `accumulator`: all, or those that totals need.
     fn report<A: Accumulator>(
         &self,
         period: &Period,
         span: Span,
+        totals_only: bool,
         mut accumulator: A,
     ) -> Result<A::Report, Refusal> {
         let query = Query {
@@ -59,6 +61,7 @@ impl Past {
             target: Some(period.target.clone()),
             from: Some(span.from),
             to: Some(span.to),
+            totals_only,
         };
         let history = History::open(&self.state_dir).map_err(refusal)?;
         let mut records = history.records(&query).map_err(refusal)?;

@@ -16,7 +16,7 @@ impl Past {
     /// There is no such target, or the history cannot be read.
     pub fn series(&self, period: &Period, now_ms: UnixMillis) -> Result<Series, Refusal> {
         let span = Span::new(period, now_ms)?;
-        let points = self.report(period, span, Points::new(span))?;
+        let points = self.report(period, span, true, Points::new(span))?;
         Ok(Series {
             schema: SCHEMA,
             points,

@@ -87,6 +87,7 @@ impl Past {
             from: Some(since.0),
             to: Some(until.0),
         })?;
+            ..Query::default()
         Ok(Some(PastRecords {
             records,
             since,

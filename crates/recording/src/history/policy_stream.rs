@@ -14,6 +14,7 @@ use super::wall_clock;
 use crate::error::ReadError;
 use crate::lock::is_being_written;
 use crate::model::Record;
+use crate::part::Part;
 use crate::reader::{Recording, open};
 
 /// The records of one policy.
@@ -37,6 +38,24 @@ struct Current {
     is_live: bool,
     /// The next segment begins here; what overlaps is its.
     end: Option<Nanos>,
+}
+
+impl Current {
+    /// The next record that `query` may need: what it certainly does not need is not decoded.
+    fn next(&mut self, query: &Query, is_wanted: &dyn Fn(u32) -> bool) -> Option<Result<Record, ReadError>> {
+        let offset_ns = self.recording.metadata.wall_clock_offset_ns;
+        let part = Part {
+            from_ns: query
+                .from
+                .map_or(0, |from| wall_clock::monotonic(from, offset_ns)),
+            to_ns: query
+                .to
+                .map_or(u64::MAX, |to| wall_clock::monotonic(to, offset_ns)),
+            totals_only: query.totals_only,
+            is_wanted,
+        };
+        self.recording.next_of(&part)
+    }
 }
 
 impl PolicyStream {
@@ -101,7 +120,10 @@ impl PolicyStream {
                 self.open_next()?;
                 continue;
             };
-            match current.recording.next() {
+            let next = current.next(&self.query, &|id| {
+                self.wanted.is_none() || self.ids.name_of_segment(id) == self.wanted.as_deref()
+            });
+            match next {
                 Some(Ok(mut record)) => {
                     wall_clock::shift(&mut record, current.recording.metadata.wall_clock_offset_ns);
                     if current.end.is_none_or(|end| wall_clock::time(&record) <= end) {

@@ -28,6 +28,9 @@ pub struct Query {
     pub from: Option<Nanos>,
     /// Only what was earlier than this.
     pub to: Option<Nanos>,
+    /// Without the regions of targets that have access tables: totals come from these, and are read faster
+    /// without regions.
+    pub totals_only: bool,
 }
 
 /// A target of a history.

@@ -41,6 +41,11 @@ impl TargetIds {
         id
     }
 
+    /// The name of the target with this id in the current segment.
+    pub(super) fn name_of_segment(&self, of_segment: u32) -> Option<&str> {
+        self.name(*self.of_segment.get(&of_segment)?)
+    }
+
     pub(super) fn name(&self, id: u32) -> Option<&str> {
         let index = usize::try_from(id).ok()?;
         self.names.get(index)?.as_deref()

@@ -15,6 +15,12 @@ pub(super) const fn unix(monotonic_ns: u64, offset_ns: i64) -> Nanos {
     Nanos(monotonic_ns.saturating_add_signed(offset_ns))
 }
 
+/// The monotonic time at `unix`; 0 if that is before the monotonic clock began.
+pub(super) fn monotonic(unix: Nanos, offset_ns: i64) -> u64 {
+    let time = i128::from(unix.0) - i128::from(offset_ns);
+    u64::try_from(time.max(0)).unwrap_or(u64::MAX)
+}
+
 /// Adds `offset_ns` to all times of `record`.
 pub(super) fn shift(record: &mut Record, offset_ns: i64) {
     let shift = |time: &mut u64| *time = time.saturating_add_signed(offset_ns);
