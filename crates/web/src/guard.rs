@@ -86,7 +86,8 @@ fn check(app: &App, mut request: Request) -> Result<Request, ApiError> {
     let is_local = matches!(connection.peer, crate::auth::Peer::User(_)) || connection.is_encrypted;
     if !is_local && !is_allowed(host.host(), &app.hosts) {
         return Err(ApiError::forbidden(format!(
-            "the host {:?} is not one of the agent: use localhost or its IP address",
+            "the host {:?} is not one of the agent: use localhost or its IP address, or add the name to hosts \
+             under [http] in the configuration",
             host.host()
         )));
     }

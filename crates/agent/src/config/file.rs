@@ -54,6 +54,8 @@ pub struct Http {
     pub key: Option<Spanned<String>>,
     pub read_token_file: Option<String>,
     pub admin_token_file: Option<String>,
+    #[serde(default)]
+    pub hosts: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -22,6 +22,9 @@ use crate::guard::Bounds;
 use crate::identity::{Asked, Identity};
 use crate::matching::MatchRule;
 
+/// Where history and ledger are kept, unless the configuration names another directory.
+pub const STATE_DIR: &str = "/var/lib/thermo";
+
 /// The configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -65,6 +68,8 @@ pub struct HttpConfig {
     pub read_token_file: Option<PathBuf>,
     /// A file with the token that may change.
     pub admin_token_file: Option<PathBuf>,
+    /// Names of this machine that clients may ask for without TLS, besides `localhost`.
+    pub hosts: Vec<String>,
 }
 
 /// A policy.

@@ -15,7 +15,7 @@ use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
 use toml::Spanned;
 
 use super::file;
-use super::{Config, HistoryConfig, HttpConfig, PLACEHOLDERS, PolicyConfig, TargetName};
+use super::{Config, HistoryConfig, HttpConfig, PLACEHOLDERS, PolicyConfig, STATE_DIR, TargetName};
 use crate::api::Mode;
 use crate::guard::Bounds;
 use crate::identity::Asked;
@@ -34,10 +34,7 @@ pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
     let policies = source.policies(file.policy, defaults)?;
     Ok(Config {
         budget: source.value_with(file.budget.as_ref(), "1%", cpu_share::parse)?,
-        state_dir: file
-            .state_dir
-            .unwrap_or_else(|| "/var/lib/thermo".to_owned())
-            .into(),
+        state_dir: file.state_dir.unwrap_or_else(|| STATE_DIR.to_owned()).into(),
         history: source.history(&file.history)?,
         http: source.http(file.http)?,
         lifecycle: file.lifecycle.map(|path| folder.join(path)),
@@ -138,7 +135,27 @@ impl Source<'_> {
             tls,
             read_token_file: file.read_token_file.map(Into::into),
             admin_token_file: file.admin_token_file.map(Into::into),
+            hosts: file
+                .hosts
+                .into_iter()
+                .map(|host| self.host(host))
+                .collect::<Result<_, _>>()?,
         })
+    }
+
+    fn host(&self, host: Spanned<String>) -> Result<String, ParseError> {
+        let is_label = |label: &str| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            !label.is_empty() && label.len() <= 63 && label.chars().all(is_plain)
+        };
+        let name = host.get_ref();
+        if name.len() > 253 || !name.split('.').all(is_label) {
+            let message = format!(
+                "{name:?} is not a host name: give one like server.example, without scheme, port and wildcards"
+            );
+            return Err(self.error(&host, message));
+        }
+        Ok(host.into_inner())
     }
 
     fn bounds(&self, file: &file::Guard, default: Bounds) -> Result<Bounds, ParseError> {

@@ -144,6 +144,16 @@ fn mistakes_have_position_and_way_out() {
         ("[http]\nlisten = \"9402\"\n", "2:10: give an address and a port"),
         ("[http]\nkey = \"k.pem\"\n", "2:7: TLS needs both"),
         (
+            "[http]\nhosts = [\"a.example\", \"a.example:9402\"]\n",
+            "2:23: \"a.example:9402\" is not a host name: give one like server.example",
+        ),
+        (
+            "[http]\nhosts = [\"*.example\"]\n",
+            "2:10: \"*.example\" is not a host name",
+        ),
+        ("[http]\nhosts = [\"\"]\n", "2:10: \"\" is not a host name"),
+        ("[http]\nhosts = \"a\"\n", "2:9: invalid type: string"),
+        (
             "[history]\nevery = \"1ms\"\n",
             "2:9: snapshots are at least a second apart",
         ),
@@ -153,6 +163,14 @@ fn mistakes_have_position_and_way_out() {
         let error = parse(text).expect_err(text);
         assert!(error.starts_with(expected), "{text}\n{error}");
     }
+}
+
+#[test]
+fn hosts_are_names() {
+    let hosts = |text: &str| parse(text).unwrap().http.hosts;
+    assert!(hosts("").is_empty());
+    let text = "[http]\nhosts = [\"agent\", \"metrics-1.example\"]\n";
+    assert_eq!(hosts(text), ["agent", "metrics-1.example"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use thermo_agent::config::STATE_DIR;
 use thermo_recording::history::{History, NamedTarget, Query, Records};
 use thermo_recording::model::{Metadata, Record};
 use thermo_term::exit::Exit;
@@ -45,7 +46,7 @@ pub struct Past {
         long,
         value_name = "DIR",
         requires = "since",
-        default_value = "/var/lib/thermo",
+        default_value = STATE_DIR,
         help_heading = "History"
     )]
     state_dir: PathBuf,
@@ -86,8 +87,8 @@ impl Past {
             target: self.target.clone(),
             from: Some(since.0),
             to: Some(until.0),
-        })?;
             ..Query::default()
+        })?;
         Ok(Some(PastRecords {
             records,
             since,

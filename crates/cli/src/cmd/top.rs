@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use thermo_agent::config::STATE_DIR;
 use thermo_recording::history::{History, Query};
 use thermo_term::exit::Exit;
 use thermo_top::TopError;
@@ -66,7 +67,7 @@ struct Past {
         long,
         value_name = "DIR",
         requires = "replay",
-        default_value = "/var/lib/thermo",
+        default_value = STATE_DIR,
         help_heading = "History"
     )]
     state_dir: PathBuf,

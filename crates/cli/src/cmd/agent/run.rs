@@ -104,7 +104,7 @@ impl Run {
                 .map(|(certificate, key)| TlsFiles { certificate, key }),
             read_token: config.read_token_file.clone(),
             admin_token: config.admin_token_file.clone(),
-            hosts: Vec::new(),
+            hosts: config.hosts.clone(),
         })
     }
 }
