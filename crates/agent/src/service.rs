@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use thermo_kernel::clock;
+use thermo_kernel::clock::{self, WallClock};
 
 use crate::api::{
     Change, Decisions, Explanation, Heatmap, Ledger, Mode, Period, Policies, PolicyMatch, Refusal, SCHEMA,
@@ -234,10 +234,7 @@ impl Service for Shared {
 }
 
 fn now_ms() -> UnixMillis {
-    let now = clock::monotonic()
-        .0
-        .saturating_add_signed(clock::wall_clock_offset_ns());
-    now / 1_000_000
+    WallClock::now().unix_ms(clock::monotonic())
 }
 
 /// Which policy process `pid` belongs to, and why.

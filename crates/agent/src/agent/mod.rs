@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use thermo_engine::budget::{Budget, CpuShare};
-use thermo_kernel::clock;
+use thermo_kernel::clock::{self, WallClock};
 use thermo_units::Nanos;
 
 use crate::api::UnixMillis;
@@ -68,7 +68,7 @@ pub struct Agent {
     own: Nanos,
     /// CPU time of watching and acting of policies that are no longer in the configuration.
     ended_cpu: (Nanos, Nanos),
-    clock_offset_ns: i64,
+    wall_clock: WallClock,
     find_budget: Budget,
     next_find: Nanos,
     next_tick: Nanos,
@@ -135,8 +135,8 @@ impl Agent {
         let root = PathBuf::from("/");
         let config = Arc::new(config);
         let (shared, orders) = Shared::new(Arc::clone(&config));
-        let clock_offset_ns = clock::wall_clock_offset_ns();
-        let started_ms = unix_ms(clock::monotonic(), clock_offset_ns);
+        let wall_clock = WallClock::now();
+        let started_ms = wall_clock.unix_ms(clock::monotonic());
         let ledger = Ledger::load(&config.state_dir, started_ms).map_err(|source| AgentError::Ledger {
             dir: config.state_dir.clone(),
             source,
@@ -156,7 +156,7 @@ impl Agent {
             cpu_begin: clock::process_cpu(),
             own: Nanos::ZERO,
             ended_cpu: (Nanos::ZERO, Nanos::ZERO),
-            clock_offset_ns,
+            wall_clock,
             find_budget: Budget::new(config.budget, clock::monotonic()),
             next_find: Nanos::ZERO,
             next_tick: Nanos::ZERO,
@@ -289,14 +289,14 @@ impl Agent {
 
     /// Times are converted with the offset read at the start. A step updates it, and is warned of once.
     fn watch_clock(&mut self) {
-        let offset = clock::wall_clock_offset_ns();
-        let step_ms = (offset - self.clock_offset_ns) / 1_000_000;
+        let wall_clock = WallClock::now();
+        let step_ms = self.wall_clock.step_ns(wall_clock) / 1_000_000;
         if step_ms.abs() >= CLOCK_STEP_MS {
             let started = i64::try_from(self.started_ms)
                 .unwrap_or(i64::MAX)
                 .saturating_add(step_ms);
             self.started_ms = u64::try_from(started).unwrap_or(0);
-            self.clock_offset_ns = offset;
+            self.wall_clock = wall_clock;
             self.warn(format!(
                 "the clock was stepped by {} s: times before that are told by the old clock",
                 step_ms / 1000
@@ -305,13 +305,6 @@ impl Agent {
     }
 
     fn unix_ms(&self, time: Nanos) -> UnixMillis {
-        unix_ms(time, self.clock_offset_ns)
+        self.wall_clock.unix_ms(time)
     }
-}
-
-fn unix_ms(time: Nanos, offset_ns: i64) -> UnixMillis {
-    let ns = i64::try_from(time.0)
-        .unwrap_or(i64::MAX)
-        .saturating_add(offset_ns);
-    u64::try_from(ns / 1_000_000).unwrap_or(0)
 }

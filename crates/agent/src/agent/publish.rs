@@ -3,7 +3,7 @@
 use thermo_kernel::{clock, statm, uname};
 use thermo_units::Nanos;
 
-use super::{Agent, unix_ms};
+use super::Agent;
 use crate::api::{Policies, SCHEMA, Status, Targets, UnixMillis};
 use crate::policy::Policy;
 use crate::service::Published;
@@ -16,11 +16,11 @@ impl Agent {
             .iter_mut()
             .flat_map(|policy| policy.published_targets(now))
             .collect();
-        let offset = self.clock_offset_ns;
+        let wall_clock = self.wall_clock;
         let policies = self
             .policies
             .iter()
-            .map(|policy| policy.published(|time| unix_ms(time, offset)))
+            .map(|policy| policy.published(|time| wall_clock.unix_ms(time)))
             .collect();
         self.shared.publish(Published {
             targets: Targets {

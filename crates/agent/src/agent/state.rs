@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use thermo_engine::budget::CpuShare;
-use thermo_kernel::{clock, uname};
+use thermo_kernel::clock::{self, WallClock};
+use thermo_kernel::uname;
 use thermo_recording::history::{self, Clocks, Retention, SegmentWriter, WriteLimits};
 use thermo_recording::model::{Metadata, Settings};
 use thermo_units::Nanos;
@@ -47,7 +48,7 @@ pub(super) fn history_maker(config: &Arc<Config>) -> MakeHistory {
             ..WriteLimits::default()
         };
         let monotonic = clock::monotonic();
-        let unix = Nanos(monotonic.0.saturating_add_signed(clock::wall_clock_offset_ns()));
+        let unix = WallClock::now().unix(monotonic);
         let (budget, targets) = (config.budget, policy.rule.text());
         let schemes: Vec<String> = policy.schemes.iter().map(thermo_schemes::describe).collect();
         let metadata = move || metadata(tracker, budget, &targets, &schemes);
