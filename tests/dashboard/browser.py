@@ -21,7 +21,8 @@ window.answers = {};
 const original = Response.prototype.json;
 Response.prototype.json = async function () {
   const answer = await original.call(this);
-  window.answers[new URL(this.url).pathname.split("/").pop()] = answer;
+  const url = new URL(this.url), by = url.searchParams.get("by");
+  window.answers[url.pathname.split("/").pop() + (by ? `-by-${by}` : "")] = answer;
   return answer;
 };
 """

@@ -1,5 +1,7 @@
 """Every number shown is that of the API."""
 
+import datetime
+
 import texts
 from browser import wait_for
 
@@ -155,6 +157,80 @@ def ledger_is_that_of_the_api(page):
     return f"{len(rows)} rows"
 
 
+DAY_ROWS = """return [...document.querySelectorAll("details.days tbody tr")].map((row) =>
+    [...row.cells].map((cell) => cell.textContent))"""
+# The plot, and in the middle of each of `arguments[0]` days how many pixels have the colour of each policy.
+BARS = """
+    const canvas = document.querySelector("section canvas"), over = document.querySelector("section .u-over");
+    const rgb = (one) => getComputedStyle(one).backgroundColor.match(/[0-9]+/g).map(Number);
+    const colours = [...document.querySelectorAll("section .legend i")].map(rgb);
+    const left = over.getBoundingClientRect().left - canvas.getBoundingClientRect().left, width = canvas.width;
+    const { data } = canvas.getContext("2d").getImageData(0, 0, width, canvas.height);
+    const column = (day) => {
+        const x = Math.floor(left + (day + 0.5) * over.clientWidth / arguments[0]);
+        return colours.map((colour) => {
+            let count = 0;
+            for (let at = 4 * x; at < data.length; at += 4 * width)
+                count += colour.every((value, channel) => data[at + channel] === value);
+            return count;
+        });
+    };
+    return [over.clientHeight, Array.from({ length: arguments[0] }, (_, day) => column(day))]"""
+EMPTY_DAYS = """
+    const done = arguments[arguments.length - 1];
+    import("/assets/ledger-days.js").then(({ LedgerDays }) => {
+        const days = new LedgerDays();
+        days.set([]);
+        done([...days.element.children].filter((one) => !one.hidden).map((one) => one.textContent));
+    })"""
+
+
+def days_of_the_ledger_are_those_of_the_api(page):
+    page.open("ledger", "section canvas")
+    rows = page.answer("ledger-by-day")["rows"]
+    page.run("document.querySelector('details.days').open = true")
+    shown = wait_for("table of days", lambda: page.run(DAY_ROWS))
+    acted = lambda row: sum(part["bytes"] for part in row["acted_bytes"])
+    newest_first = sorted(sorted(rows, key=lambda row: row["policy"]), key=lambda row: row["day"], reverse=True)
+    equal(shown, [[row["day"], row["policy"], texts.gib_hours(row["net_saved_gib_hours"]), texts.size(acted(row)),
+                   texts.size(row["back_1h_bytes"]), texts.duration(row["watching_cpu_s"]),
+                   texts.duration(row["acting_cpu_s"])] for row in newest_first], "table")
+    first, last = (datetime.date.fromisoformat(rows[at]["day"]) for at in (0, -1))
+    days = [str(first + datetime.timedelta(days=nth)) for nth in range((last - first).days + 1)]
+    policies = sorted({row["policy"] for row in rows})
+    saved = {(row["day"], row["policy"]): row["net_saved_gib_hours"] for row in rows}
+    equal(page.texts("section .legend span"), policies, "legend")
+    bars_have_the_height_of_their_figures(page, days, policies, saved)
+    for day in (days[0], days[-12], days[-20], days[-1]):
+        point_at(page, days.index(day), len(days))
+        own = [(policy, saved[day, policy]) for policy in policies if (day, policy) in saved]
+        parts = ", ".join(f"{policy} {texts.gib_hours(value)}" for policy, value in own)
+        text = f"{texts.gib_hours(sum(value for _, value in own))}: {parts}" if own else "the agent did not run"
+        wait_for(f"{day}: {text}", lambda: page.text("section .readout") == f"{day}: {text}")
+    page.driver.set_script_timeout(10)
+    equal(page.driver.execute_async_script(EMPTY_DAYS), [
+        "Net saving by day (UTC)", "No day has a sum yet: the first minute of watching begins one."], "no day")
+    return f"{len(rows)} rows of {len(days)} days, {len(policies)} policies"
+
+
+def bars_have_the_height_of_their_figures(page, days, policies, saved):
+    height, bars = page.run(BARS, len(days))
+    ends = [sum(value for policy in policies if sign * (value := saved.get((day, policy), 0)) > 0)
+            for day in days for sign in (1, -1)]
+    scale = height / ((max(0, *ends) - min(0, *ends)) * 1.05)
+    for day, counts in zip(days, bars):
+        for policy, count in zip(policies, counts):
+            expected = abs(saved.get((day, policy), 0)) * scale
+            assert abs(count - expected) <= 2, f"{day}, {policy}: {count} pixels instead of {expected:.1f}"
+
+
+def point_at(page, day, days):
+    box = page.one("section .u-over").rect
+    scroll = page.run("return scrollY")
+    page.command("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + (day + 0.5) * box["width"] / days,
+                 y=box["y"] - scroll + box["height"] / 2)
+
+
 def policies_are_those_of_the_api(page):
     page.open("policies", ".card")
     for policy in page.agent.get("policies")["policies"]:
@@ -197,6 +273,6 @@ def agent_is_that_of_the_api(page):
 CHECKS = [
     targets_are_those_of_the_api, sums_are_those_of_the_targets, target_has_the_figures_of_the_api,
     ages_are_those_of_the_api, advice_at_each_age_is_that_of_the_api, heatmap_cells_are_those_of_the_api,
-    history_is_that_of_the_api, ledger_is_that_of_the_api, policies_are_those_of_the_api,
-    decisions_are_those_of_the_api, agent_is_that_of_the_api,
+    history_is_that_of_the_api, ledger_is_that_of_the_api, days_of_the_ledger_are_those_of_the_api,
+    policies_are_those_of_the_api, decisions_are_those_of_the_api, agent_is_that_of_the_api,
 ]

@@ -32,6 +32,8 @@ def age(seconds):
 
 
 def gib_hours(value):
+    if value < 0:
+        return "−" + gib_hours(-value)
     return f"{'0' if value == 0 else three_digits(value)} GiB·h"
 
 

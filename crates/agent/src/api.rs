@@ -263,6 +263,43 @@ pub struct LedgerRow {
     pub watched_s: f64,
 }
 
+/// Answer of `GET /api/v1/ledger?by=day`: the oldest first.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+pub struct LedgerDays {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Since when the sums of [`Ledger`] run. Days before may be missing.
+    pub since_ms: UnixMillis,
+    /// The rows of each day: for each policy its own row, then those of its targets if they were asked for.
+    /// Days without anything watched have none.
+    pub rows: Vec<LedgerDay>,
+}
+
+/// The sums of one policy, or of one of its targets, on one day.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+pub struct LedgerDay {
+    /// The day in UTC, as `2026-11-26`.
+    pub day: String,
+    /// The policy.
+    pub policy: String,
+    /// The target; `None`: all targets of the policy together.
+    pub target: Option<String>,
+    /// Bytes acted on, by action.
+    pub acted_bytes: Vec<NamedBytes>,
+    /// Bytes that came back on this day, within a minute after they were paged out.
+    pub back_1min_bytes: u64,
+    /// Bytes that came back on this day within ten minutes.
+    pub back_10min_bytes: u64,
+    /// Bytes that came back on this day within an hour.
+    pub back_1h_bytes: u64,
+    /// Net saving over time, in GiB times hours.
+    pub net_saved_gib_hours: f64,
+    /// CPU time of watching, in seconds.
+    pub watching_cpu_s: f64,
+    /// CPU time of acting, in seconds.
+    pub acting_cpu_s: f64,
+}
+
 /// Bytes under a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NamedBytes {
@@ -435,6 +472,8 @@ pub trait Service: Send + Sync + 'static {
     fn decisions(&self, target: Option<&str>, policy: Option<&str>, after: u64) -> Decisions;
     /// The ledger now.
     fn ledger(&self) -> Ledger;
+    /// The ledger of each day: of policies, and of their targets if `with_targets`.
+    fn ledger_days(&self, with_targets: bool) -> LedgerDays;
     /// The agent itself.
     fn status(&self) -> Status;
     /// Which policy a process belongs to, and why.

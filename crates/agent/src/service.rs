@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use thermo_kernel::clock::{self, WallClock};
 
 use crate::api::{
-    Change, Decisions, Explanation, Heatmap, Ledger, Mode, Period, Policies, PolicyMatch, Refusal, SCHEMA,
-    Series, Service, Status, Targets, UnixMillis,
+    Change, Decisions, Explanation, Heatmap, Ledger, LedgerDays, Mode, Period, Policies, PolicyMatch,
+    Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
 };
 use crate::config::Config;
 use crate::decisions;
 use crate::history::Past;
 use crate::identity::{Asked, Identity};
+use crate::ledger::days::Days;
 use crate::process_table::assign;
 
 /// Changes that a receiver may fall behind.
@@ -30,6 +31,8 @@ pub struct Published {
     pub policies: Policies,
     /// The ledger.
     pub ledger: Ledger,
+    /// The ledger of each day.
+    pub ledger_days: Days,
     /// The agent itself.
     pub status: Status,
 }
@@ -178,6 +181,12 @@ impl Service for Shared {
 
     fn ledger(&self) -> Ledger {
         self.read(|published| published.ledger.clone())
+    }
+
+    fn ledger_days(&self, with_targets: bool) -> LedgerDays {
+        let (since_ms, days) =
+            self.read(|published| (published.ledger.since_ms, published.ledger_days.clone()));
+        days.published(since_ms, with_targets)
     }
 
     fn status(&self) -> Status {

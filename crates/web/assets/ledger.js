@@ -2,12 +2,14 @@
 
 import { get } from "./api.js";
 import { el, reconcile, setAttribute, setText } from "./dom.js";
+import { LedgerDays } from "./ledger-days.js";
 import { figure, pageTitle, targetLink } from "./parts.js";
 import { Table, filterField } from "./table.js";
 import { bytes, date, duration, gibHours, percent, time } from "./units.js";
 
 const GIB = 2 ** 30;
-const EVERY_MS = 10000;
+const EVERY_MS = 10000,
+  DAYS_EVERY_MS = 60000;
 
 const total = (named) => named.reduce((sum, one) => sum + one.bytes, 0);
 const acted = (row) => total(row.acted_bytes);
@@ -106,6 +108,8 @@ export function ledger() {
     filter = text;
     update();
   });
+  const days = new LedgerDays();
+  let daysAt = 0;
   const since = el("span", { class: "count" });
   const figures = {
     saved: figure("Net saving", "saved"),
@@ -122,6 +126,7 @@ export function ledger() {
       { class: "figures" },
       Object.values(figures).map((one) => one.element),
     ),
+    days.element,
     table.element,
   );
 
@@ -144,7 +149,20 @@ export function ledger() {
     table.update(rows, all.length > 0 ? "No row matches the filter." : problem);
   }
 
+  // A long answer of which only the last day changes.
+  async function readDays() {
+    if (Date.now() - daysAt < DAYS_EVERY_MS) return;
+    daysAt = Date.now();
+    try {
+      days.set((await get("ledger", { by: "day" })).rows);
+    } catch (error) {
+      daysAt = 0;
+      days.fail(error.message);
+    }
+  }
+
   async function read() {
+    readDays();
     try {
       answer = await get("ledger");
       problem = "The ledger is empty: no target was watched yet.";
@@ -154,5 +172,6 @@ export function ledger() {
     update();
   }
 
-  return { element, title: "Ledger", update, on: [], every: { ms: EVERY_MS, run: read } };
+  const destroy = () => days.destroy();
+  return { element, title: "Ledger", update, on: [], every: { ms: EVERY_MS, run: read }, destroy };
 }

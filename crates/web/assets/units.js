@@ -70,6 +70,7 @@ export function number(value, digits = 2) {
 }
 
 export function gibHours(value) {
+  if (value < 0) return "−" + gibHours(-value);
   return `${value === 0 ? "0" : threeDigits(value)} GiB·h`;
 }
 

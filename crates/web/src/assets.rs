@@ -49,6 +49,7 @@ pub const ASSETS: &[Asset] = assets![
     "heatmap.js": "text/javascript; charset=utf-8",
     "history.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
+    "ledger-days.js": "text/javascript; charset=utf-8",
     "ledger.js": "text/javascript; charset=utf-8",
     "parts.js": "text/javascript; charset=utf-8",
     "past.js": "text/javascript; charset=utf-8",

@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use support::Site;
 use thermo_agent::api::{
-    Decisions, Explanation, Heatmap, Ledger, Mode, Policies, Series, Service as _, Status, Targets,
+    Decisions, Explanation, Heatmap, Ledger, LedgerDays, Mode, Policies, Series, Service as _, Status,
+    Targets,
 };
 use thermo_web::assets::ASSETS;
 
@@ -36,6 +37,9 @@ fn routes_answer_what_the_service_says() {
     check::<Targets>(&site, "/api/v1/targets", &agent.targets());
     check::<Policies>(&site, "/api/v1/policies", &agent.policies());
     check::<Ledger>(&site, "/api/v1/ledger", &agent.ledger());
+    check::<LedgerDays>(&site, "/api/v1/ledger?by=day", &agent.ledger_days(false));
+    let with_targets = "/api/v1/ledger?by=day&targets=true";
+    check::<LedgerDays>(&site, with_targets, &agent.ledger_days(true));
     check::<Status>(&site, "/api/v1/status", &agent.status());
     let explanation: Explanation = get(&site, "/api/v1/explain?pid=1201");
     assert_eq!(explanation.policy.as_deref(), Some("databases"));
@@ -239,6 +243,7 @@ fn document_and_reference_have_every_route() {
         "Policies",
         "Decisions",
         "Ledger",
+        "LedgerDays",
         "Status",
         "Explanation",
         "Series",

@@ -258,6 +258,7 @@ impl Agent {
         let swap = SwapState::read(&self.root);
         let time = now.saturating_sub(self.last_tick);
         self.last_tick = now;
+        self.ledger.set_time(self.unix_ms(now));
         for nth in 0..self.policies.len() {
             let Some(policy) = self.policies.get_mut(nth) else {
                 break;

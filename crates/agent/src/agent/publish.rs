@@ -33,6 +33,7 @@ impl Agent {
                 policies,
             },
             ledger: self.ledger.published(),
+            ledger_days: self.ledger.days(),
             status: self.status(time_ms),
         });
     }

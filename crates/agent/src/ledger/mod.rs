@@ -1,16 +1,20 @@
 //! The ledger: what each policy did to each target, what came back, what it saved and what it cost. The sums
-//! survive restarts: they are written to a file each minute, whole or not at all.
+//! survive restarts: they are written to a file each minute, whole or not at all. [`days`] has the sums of
+//! each day.
+
+pub mod days;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use thermo_actions::Returns;
 use thermo_engine::ops::{Applied, Skip};
 use thermo_units::{Bytes, Nanos};
 
+use self::days::Days;
 use crate::api::{self, LedgerRow, Mode, NamedBytes, SCHEMA, UnixMillis};
 
 /// Name of the file in the state directory.
@@ -23,6 +27,7 @@ const MAX_ROWS: usize = 4096;
 pub struct Ledger {
     since_ms: UnixMillis,
     rows: BTreeMap<(String, String), LedgerRow>,
+    days: Days,
     /// Rows were dropped because there were too many.
     is_full: bool,
 }
@@ -42,51 +47,54 @@ impl Ledger {
     /// The file cannot be read, or is of a newer version. It is left alone then.
     pub fn load(state_dir: &Path, now: UnixMillis) -> io::Result<Self> {
         let path = state_dir.join(FILE);
+        let mut days = Days::load(state_dir)?;
+        days.set_time(now);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self {
                     since_ms: now,
+                    days,
                     ..Self::default()
                 });
             }
             Err(error) => return Err(error),
         };
         let saved: Saved = serde_json::from_str(&text)?;
-        if saved.schema > SCHEMA {
-            let message = format!("schema {} is newer than this program", saved.schema);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-        }
+        check_schema(saved.schema)?;
         let key = |row: LedgerRow| ((row.policy.clone(), row.target.clone()), row);
         Ok(Self {
             since_ms: saved.since_ms,
             rows: saved.rows.into_iter().map(key).collect(),
+            days,
             is_full: false,
         })
     }
 
-    /// Writes the ledger: to a temporary file, which then takes the place of the old one.
+    /// Writes the sums, and the days that have changed: each to a temporary file, which then takes the place
+    /// of the old one.
     ///
     /// # Errors
-    /// The directory cannot be written. The old file is whole then.
-    pub fn save(&self, state_dir: &Path) -> io::Result<()> {
+    /// The directory cannot be written. The old files are whole then.
+    pub fn save(&mut self, state_dir: &Path) -> io::Result<()> {
         let saved = Saved {
             schema: SCHEMA,
             since_ms: self.since_ms,
             rows: self.rows.values().cloned().collect(),
         };
-        let (path, part) = (state_dir.join(FILE), part_of(state_dir));
-        let write = || {
-            let mut file = File::create(&part)?;
-            serde_json::to_writer(&mut file, &saved)?;
-            file.flush()?;
-            file.sync_all()?;
-            fs::rename(&part, &path)
-        };
-        write().inspect_err(|_| {
-            // There is no room, or the directory went: nothing else can be done about the part.
-            drop(fs::remove_file(&part));
-        })
+        write_whole(&state_dir.join(FILE), &saved)?;
+        self.days.save(state_dir)
+    }
+
+    /// What is added from here on belongs to the day of `now`.
+    pub fn set_time(&mut self, now: UnixMillis) {
+        self.days.set_time(now);
+    }
+
+    /// The sums of each day, to read while the ledger goes on.
+    #[must_use]
+    pub fn days(&self) -> Days {
+        self.days.clone()
     }
 
     /// Adds the result of an action.
@@ -103,6 +111,9 @@ impl Ledger {
                 why => add(&mut row.skipped_bytes, why.name(), *bytes),
             }
         }
+        let target = row.target.clone();
+        self.days
+            .change(policy, &target, |day| add(&mut day.acted_bytes, action, acted));
     }
 
     /// Sets what the last look of a dry run would have acted on, by target and action. In other modes there
@@ -123,9 +134,18 @@ impl Ledger {
     /// Adds what came back.
     pub fn add_returns(&mut self, policy: &str, target: &str, returns: &Returns) {
         let row = self.row(policy, target);
-        row.back_1min_bytes += returns.within_1min.0;
-        row.back_10min_bytes += (returns.within_1min + returns.within_10min).0;
-        row.back_1h_bytes += (returns.within_1min + returns.within_10min + returns.within_1h).0;
+        let within_1min = returns.within_1min.0;
+        let within_10min = within_1min + returns.within_10min.0;
+        let within_1h = within_10min + returns.within_1h.0;
+        row.back_1min_bytes += within_1min;
+        row.back_10min_bytes += within_10min;
+        row.back_1h_bytes += within_1h;
+        let target = row.target.clone();
+        self.days.change(policy, &target, |day| {
+            day.back_1min_bytes += within_1min;
+            day.back_10min_bytes += within_10min;
+            day.back_1h_bytes += within_1h;
+        });
     }
 
     /// Adds `time`, in which `saved` bytes were saved and `watching` and `acting` CPU time was spent.
@@ -143,6 +163,12 @@ impl Ledger {
         row.watching_cpu_s += watching.as_secs_f64();
         row.acting_cpu_s += acting.as_secs_f64();
         row.watched_s += time.as_secs_f64();
+        let target = row.target.clone();
+        self.days.change(policy, &target, |day| {
+            day.net_saved_gib_hours += gib_hours;
+            day.watching_cpu_s += watching.as_secs_f64();
+            day.acting_cpu_s += acting.as_secs_f64();
+        });
     }
 
     /// The ledger as others see it.
@@ -182,8 +208,29 @@ impl Ledger {
     }
 }
 
-fn part_of(state_dir: &Path) -> PathBuf {
-    state_dir.join(format!("{FILE}.part"))
+/// A file of a newer program may mean what this one does not know.
+fn check_schema(schema: u32) -> io::Result<()> {
+    if schema > SCHEMA {
+        let message = format!("schema {schema} is newer than this program");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(())
+}
+
+/// Writes `value` to a temporary file, which then takes the place of `path`.
+fn write_whole(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let part = path.with_added_extension("part");
+    let write = || {
+        let mut file = File::create(&part)?;
+        serde_json::to_writer(&mut file, value)?;
+        file.flush()?;
+        file.sync_all()?;
+        fs::rename(&part, path)
+    };
+    write().inspect_err(|_| {
+        // There is no room, or the directory went: nothing else can be done about the part.
+        drop(fs::remove_file(&part));
+    })
 }
 
 fn add(sums: &mut Vec<NamedBytes>, name: &str, bytes: Bytes) {
@@ -252,6 +299,42 @@ mod tests {
     }
 
     #[test]
+    fn day_has_the_sums_of_its_policy_and_target() {
+        let ledger = filled();
+        let row = ledger.published().rows[0].clone();
+        let days = ledger.days().published(5, true).rows;
+        let targets: Vec<Option<&str>> = days.iter().map(|day| day.target.as_deref()).collect();
+        assert_eq!(targets, [None, Some("t")]);
+        for day in days {
+            assert_eq!((day.day.as_str(), day.policy.as_str()), ("1970-01-01", "p"));
+            assert_eq!(day.acted_bytes, row.acted_bytes);
+            let back = (day.back_1min_bytes, day.back_10min_bytes, day.back_1h_bytes);
+            assert_eq!(back, (1, 3, 7));
+            let cpu = (day.watching_cpu_s, day.acting_cpu_s);
+            assert_eq!(
+                (day.net_saved_gib_hours, cpu),
+                (row.net_saved_gib_hours, (1.0, 2.0))
+            );
+        }
+    }
+
+    #[test]
+    fn ledger_without_days_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = "{\"schema\":1,\"since_ms\":1,\"rows\":[{\"policy\":\"p\",\"target\":\"t\",\"acted_bytes\":[],\
+                   \"skipped_bytes\":[],\"would_act_bytes\":[],\"back_1min_bytes\":0,\"back_10min_bytes\":0,\
+                   \"back_1h_bytes\":0,\"net_saved_gib_hours\":2.5,\"watching_cpu_s\":0.0,\"acting_cpu_s\":0.0,\
+                   \"watched_s\":9.0}]}";
+        fs::write(folder.path().join(FILE), old).unwrap();
+        let mut ledger = Ledger::load(folder.path(), 99).unwrap();
+        assert_eq!(ledger.published().rows[0].net_saved_gib_hours, 2.5);
+        assert!(ledger.days().published(1, true).rows.is_empty());
+        ledger.set_time(86_400_000);
+        ledger.add_returns("p", "t", &Returns::default());
+        assert_eq!(ledger.days().published(1, false).rows[0].day, "1970-01-02");
+    }
+
+    #[test]
     fn dry_run_counts_its_last_look() {
         let mut ledger = filled();
         let found_nothing = BTreeMap::from([(("t".to_owned(), "pageout".to_owned()), Bytes::ZERO)]);
@@ -264,10 +347,13 @@ mod tests {
 
     #[test]
     fn ledger_survives_a_restart() {
-        let (folder, ledger) = (tempfile::tempdir().unwrap(), filled());
+        let (folder, mut ledger) = (tempfile::tempdir().unwrap(), filled());
         ledger.save(folder.path()).unwrap();
         let loaded = Ledger::load(folder.path(), 99).unwrap();
         assert_eq!(loaded.published(), ledger.published());
+        let days = ledger.days().published(5, true);
+        assert_eq!(loaded.days().published(5, true), days);
+        assert_eq!(days.rows.len(), 2);
         fs::write(
             folder.path().join(FILE),
             "{\"schema\":99,\"since_ms\":1,\"rows\":[]}",
@@ -279,9 +365,9 @@ mod tests {
 
     #[test]
     fn failed_write_keeps_the_old_file() {
-        let (folder, ledger) = (tempfile::tempdir().unwrap(), filled());
+        let (folder, mut ledger) = (tempfile::tempdir().unwrap(), filled());
         ledger.save(folder.path()).unwrap();
-        fs::create_dir(part_of(folder.path())).unwrap();
+        fs::create_dir(folder.path().join("ledger.json.part")).unwrap();
         assert!(Ledger::default().save(folder.path()).is_err());
         assert_eq!(Ledger::load(folder.path(), 1).unwrap().rows.len(), 1);
     }

@@ -8,6 +8,7 @@
     reason = "it indexes tables that it made itself, and serves nobody but tests"
 )]
 
+mod days;
 mod past;
 mod profile;
 mod state;
@@ -16,8 +17,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thermo_agent::api::{
-    Change, Decision, DecisionKind, Decisions, Explanation, Heatmap, Ledger, Mode, Period, Policies,
-    PolicyMatch, Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
+    Change, Decision, DecisionKind, Decisions, Explanation, Heatmap, Ledger, LedgerDays, Mode, Period,
+    Policies, PolicyMatch, Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
 };
 
 use self::profile::PROFILES;
@@ -88,9 +89,13 @@ impl Service for FakeAgent {
         let state = self.state();
         Ledger {
             schema: SCHEMA,
-            since_ms: state.started_ms,
+            since_ms: days::since_ms(&state),
             rows: state.ledger_rows(),
         }
+    }
+
+    fn ledger_days(&self, with_targets: bool) -> LedgerDays {
+        days::answer(&self.state(), with_targets)
     }
 
     fn status(&self) -> Status {

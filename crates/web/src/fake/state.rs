@@ -258,10 +258,16 @@ impl State {
     }
 
     pub(super) fn ledger_rows(&self) -> Vec<LedgerRow> {
-        PROFILES.iter().map(|profile| self.ledger_row(profile)).collect()
+        let row = |profile: &Profile| {
+            let mut row = self.ledger_row(profile);
+            super::days::add_before(&mut row, profile);
+            row
+        };
+        PROFILES.iter().map(row).collect()
     }
 
-    fn ledger_row(&self, profile: &Profile) -> LedgerRow {
+    /// The sums since the start.
+    pub(super) fn ledger_row(&self, profile: &Profile) -> LedgerRow {
         let acting_s = self.acting_s(profile);
         let bytes = profile.paged_out(acting_s) + (acting_s << 16);
         let named = |name: &str, bytes| NamedBytes {

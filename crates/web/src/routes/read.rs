@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde::Deserialize;
-use thermo_agent::api::{Decisions, Explanation, Ledger, Policies, Status, Targets};
-use utoipa::IntoParams;
+use serde::{Deserialize, Serialize};
+use thermo_agent::api::{Decisions, Explanation, Ledger, LedgerDays, Policies, Status, Targets};
+use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::extract::Query;
@@ -54,10 +54,60 @@ pub(super) async fn decisions(State(app): State<Arc<App>>, Query(wanted): Query<
     )
 }
 
-/// The sums of each policy and target.
-#[utoipa::path(get, path = "/api/v1/ledger", responses((status = 200, description = "the ledger", body = Ledger)))]
-pub(super) async fn ledger(State(app): State<Arc<App>>) -> Json<Ledger> {
-    Json(app.service.ledger())
+/// Which sums of the ledger.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Sums {
+    /// `day`: sums of each day in UTC, a row for each day and policy. Without it: sums since the ledger
+    /// began.
+    by: Option<By>,
+    /// With `by=day`: also the rows of targets.
+    targets: Option<bool>,
+}
+
+/// What the sums of the ledger are divided by.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum By {
+    /// The day, in UTC.
+    Day,
+}
+
+/// The ledger, as it was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum LedgerAnswer {
+    /// Sums since the ledger began.
+    All(Ledger),
+    /// Sums of each day.
+    Days(LedgerDays),
+}
+
+/// The sums of each policy and target, or with `by=day` those of each day.
+#[utoipa::path(
+    get, path = "/api/v1/ledger", params(Sums),
+    responses(
+        (status = 200, description = "the ledger; `LedgerDays` with `by=day`", body = LedgerAnswer),
+        (status = 400, description = "`targets` without `by=day`")
+    )
+)]
+pub(super) async fn ledger(
+    State(app): State<Arc<App>>,
+    Query(sums): Query<Sums>,
+) -> Result<Json<LedgerAnswer>, ApiError> {
+    match (sums.by, sums.targets) {
+        (None, None) => Ok(Json(LedgerAnswer::All(app.service.ledger()))),
+        (None, Some(_)) => Err(ApiError::invalid(
+            "`targets` chooses rows of days: give by=day as well, or leave it out",
+        )),
+        (Some(By::Day), targets) => {
+            let with_targets = targets.unwrap_or(false);
+            app.wait(move |service| Ok(service.ledger_days(with_targets)))
+                .await
+                .map(|days| Json(LedgerAnswer::Days(days)))
+        }
+    }
 }
 
 /// The agent itself.

@@ -1,7 +1,7 @@
 //! Verbs that ask a running agent.
 
 use serde_json::{Value, json};
-use thermo_agent::api::{Decisions, Explanation, Ledger, Mode, Policies, Status, Targets};
+use thermo_agent::api::{Decisions, Explanation, Ledger, LedgerDays, Mode, Policies, Status, Targets};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::printable;
@@ -53,6 +53,11 @@ pub(super) fn why(target: Option<&str>, common: &Common) -> anyhow::Result<Exit>
 
 pub(super) fn ledger(common: &Common) -> anyhow::Result<Exit> {
     answer(common, "/api/v1/ledger", |ledger: &Ledger| text::ledger(ledger))
+}
+
+pub(super) fn ledger_days(targets: bool, common: &Common) -> anyhow::Result<Exit> {
+    let path = format!("/api/v1/ledger?by=day&targets={targets}");
+    answer(common, &path, |days: &LedgerDays| text::ledger_days(days))
 }
 
 /// Prints the answer: as JSON, or as `text` makes it.

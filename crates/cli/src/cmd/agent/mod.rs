@@ -73,8 +73,15 @@ enum Verb {
     /// Show what was done, what came back, and what was saved.
     #[command(after_help = "Examples:
   thermo agent ledger
-  thermo agent ledger --json")]
+  thermo agent ledger --days
+  thermo agent ledger --days --targets --json")]
     Ledger {
+        /// Sums of each day in UTC, a row for each policy
+        #[arg(long)]
+        days: bool,
+        /// Also a row for each target
+        #[arg(long, requires = "days")]
+        targets: bool,
         #[command(flatten)]
         common: Common,
     },
@@ -141,7 +148,14 @@ impl Agent {
             Some(Verb::Status { common }) => client::status(&common),
             Some(Verb::Explain { pid, common }) => client::explain(pid, &common),
             Some(Verb::Why { target, common }) => client::why(target.as_deref(), &common),
-            Some(Verb::Ledger { common }) => client::ledger(&common),
+            Some(Verb::Ledger {
+                days,
+                targets,
+                common,
+            }) => match days {
+                true => client::ledger_days(targets, &common),
+                false => client::ledger(&common),
+            },
             Some(Verb::Pause { policy, common }) => client::pause(policy.as_deref(), true, &common),
             Some(Verb::Resume { policy, common }) => client::pause(policy.as_deref(), false, &common),
             Some(Verb::Mode { policy, mode, common }) => client::set_mode(&policy, mode, &common),

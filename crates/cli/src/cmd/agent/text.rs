@@ -1,8 +1,8 @@
 //! Answers of the agent as text.
 
 use thermo_agent::api::{
-    Decision, DecisionKind, Decisions, Explanation, Ledger, LedgerRow, NamedBytes, Policies, Policy, Status,
-    Target, Targets,
+    Decision, DecisionKind, Decisions, Explanation, Ledger, LedgerDay, LedgerDays, LedgerRow, NamedBytes,
+    Policies, Policy, Status, Target, Targets,
 };
 use thermo_agent::config::Config;
 use thermo_units::{Bytes, Nanos};
@@ -212,6 +212,36 @@ fn ledger_row(row: &LedgerRow) -> String {
     text
 }
 
+/// The ledger of each day. Rows of targets are below that of their policy, and indented.
+pub(super) fn ledger_days(days: &LedgerDays) -> String {
+    if days.rows.is_empty() {
+        return "The ledger has no day: nothing was watched yet.\n".to_owned();
+    }
+    let head = format!(
+        "{:<10} {:<32} {:>10} {:>12} {:>11} {:>12} {:>11} {:>11}\n",
+        "day (UTC)", "policy", "acted on", "back 1 min", "back 1 h", "saved GiB·h", "watching s", "acting s"
+    );
+    head + &days.rows.iter().map(ledger_day).collect::<String>()
+}
+
+fn ledger_day(row: &LedgerDay) -> String {
+    let name = match &row.target {
+        None => row.policy.clone(),
+        Some(target) => format!("  {target}"),
+    };
+    let acted: u64 = row.acted_bytes.iter().map(|sum| sum.bytes).sum();
+    format!(
+        "{:<10} {name:<32} {:>10} {:>12} {:>11} {:>12.3} {:>11.1} {:>11.1}\n",
+        row.day,
+        Bytes(acted).to_string(),
+        Bytes(row.back_1min_bytes).to_string(),
+        Bytes(row.back_1h_bytes).to_string(),
+        row.net_saved_gib_hours,
+        row.watching_cpu_s,
+        row.acting_cpu_s
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,6 +268,40 @@ mod tests {
             "No decision was made yet.
 "
         );
+    }
+
+    #[test]
+    fn days_are_a_table_of_policies_and_their_targets() {
+        let day = |target: Option<&str>, saved| LedgerDay {
+            day: "2026-11-26".to_owned(),
+            policy: "db".to_owned(),
+            target: target.map(str::to_owned),
+            acted_bytes: vec![NamedBytes {
+                name: "pageout".to_owned(),
+                bytes: 3 << 20,
+            }],
+            back_1min_bytes: 1 << 10,
+            back_1h_bytes: 2 << 10,
+            net_saved_gib_hours: saved,
+            watching_cpu_s: 864.0,
+            acting_cpu_s: 1.25,
+            ..LedgerDay::default()
+        };
+        let days = LedgerDays {
+            rows: vec![day(None, 1.5), day(Some("redis.service"), -0.5)],
+            ..LedgerDays::default()
+        };
+        let expected = [
+            "day (UTC)  policy                             acted on   back 1 min    back 1 h  saved GiB·h  watching s    \
+             acting s\n",
+            "2026-11-26 db                                 3.00 MiB     1.00 KiB    2.00 KiB        1.500       864.0    \
+             \u{20}    1.2\n",
+            "2026-11-26   redis.service                    3.00 MiB     1.00 KiB    2.00 KiB       -0.500       864.0    \
+             \u{20}    1.2\n",
+        ];
+        assert_eq!(super::ledger_days(&days), expected.concat());
+        let none = super::ledger_days(&LedgerDays::default());
+        assert_eq!(none, "The ledger has no day: nothing was watched yet.\n");
     }
 
     #[test]
