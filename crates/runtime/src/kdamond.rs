@@ -105,18 +105,28 @@ where
         })
     }
 
-    /// Runs `f` between two steps and returns its result; `None` if the kdamond has ended.
+    /// Runs `f` between two steps and returns its result; `None` if the kdamond has ended. A step takes as
+    /// long as the actions of its schemes.
     pub fn call<R: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Parts<O, S>) -> R + Send + 'static,
     ) -> Option<R> {
+        self.begin_call(f)?.recv().ok()
+    }
+
+    /// Like [`Kdamond::call`] without waiting: the result comes from the receiver, which is disconnected if
+    /// the kdamond ends before. Functions run in the order of the calls, also if nobody waits for them.
+    pub fn begin_call<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Parts<O, S>) -> R + Send + 'static,
+    ) -> Option<Receiver<R>> {
         let (reply, result) = mpsc::channel();
         let job: Job<O, S> = Box::new(move |parts| {
             // The caller may not wait any more.
             drop(reply.send(f(parts)));
         });
         self.commands.send(Command::Run(job)).ok()?;
-        result.recv().ok()
+        Some(result)
     }
 
     /// True if the thread has ended.
