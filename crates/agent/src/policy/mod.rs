@@ -1,5 +1,6 @@
 //! A policy while the agent runs: its kdamond, its targets, its guard.
 
+mod collect;
 pub mod sink;
 mod target;
 mod worker;
@@ -11,15 +12,12 @@ use std::sync::atomic::AtomicBool;
 
 use thermo_engine::budget::CpuShare;
 use thermo_engine::ops::Applied;
-use thermo_kernel::{clock, statm};
-use thermo_recording::history::{Clocks, SegmentWriter};
-use thermo_recording::model::{Cost, Record};
-use thermo_runtime::target_records::{self, MappingChanges};
+use thermo_recording::history::SegmentWriter;
+use thermo_runtime::target_records::MappingChanges;
 use thermo_units::{Bytes, Nanos};
 
-use self::sink::Report;
 pub use self::target::TargetState;
-use self::worker::{Collected, Worker};
+use self::worker::Worker;
 use crate::api::{self, Mode, UnixMillis};
 use crate::config::PolicyConfig;
 use crate::guard::{Exceeded, Guard, Measured, Verdict};
@@ -27,10 +25,6 @@ use crate::pressure::{StallMeter, SwapState};
 
 /// After a failure, a policy is started again after this time.
 const RESTART_AFTER: Nanos = Nanos::secs(30);
-/// Sizes of processes are read so often.
-const SIZES_EVERY: Nanos = Nanos::secs(5);
-/// Mappings of processes are read so often.
-const MAPPINGS_EVERY: Nanos = Nanos::secs(60);
 
 /// A policy.
 pub struct Policy {
@@ -52,6 +46,8 @@ pub struct Policy {
     worker: Option<Worker>,
     processes: Vec<(u32, u64, String)>,
     share: CpuShare,
+    last_collect: Nanos,
+    is_long_busy: bool,
     stall: StallMeter,
     /// CPU time of watching and acting of workers that have ended, and of the present one at the last call.
     watching: Nanos,
@@ -101,6 +97,8 @@ impl Policy {
             worker: None,
             processes: Vec::new(),
             share,
+            last_collect: Nanos::ZERO,
+            is_long_busy: false,
             stall: StallMeter::default(),
             watching: Nanos::ZERO,
             acting: Nanos::ZERO,
@@ -144,6 +142,7 @@ impl Policy {
             hold,
         ) {
             Ok(worker) => {
+                self.last_collect = now;
                 worker.hold(self.is_held(), self.mode);
                 worker.select(&self.processes);
                 self.worker = Some(worker);
@@ -163,141 +162,6 @@ impl Policy {
         }
         self.last_cpu = (Nanos::ZERO, Nanos::ZERO);
         self.targets.values_mut().for_each(TargetState::begin);
-    }
-
-    /// Takes what happened since the last call, and updates the targets.
-    pub fn collect(&mut self, now: Nanos, swap: &SwapState) -> Activity {
-        let Some(worker) = &self.worker else {
-            self.targets.clear();
-            return Activity::default();
-        };
-        let Some(collected) = worker.collect() else {
-            self.stop();
-            let why = self
-                .error
-                .get_or_insert_with(|| "its kdamond has ended".to_owned());
-            let warnings = vec![format!("{why}; the policy starts again in {RESTART_AFTER}")];
-            self.restart_at = now.saturating_add(RESTART_AFTER);
-            return Activity {
-                warnings,
-                ..Activity::default()
-            };
-        };
-        let cpu = self.count_cpu(&collected);
-        let returns = self.update_targets(&collected, now, swap);
-        self.read_sizes(&collected, now);
-        let Report {
-            applied,
-            ages,
-            warnings,
-            ..
-        } = collected.report;
-        Activity {
-            applied,
-            returns,
-            ages: ages.into_iter().map(|(_, text)| text).collect(),
-            warnings,
-            cpu,
-        }
-    }
-
-    fn count_cpu(&mut self, collected: &Collected) -> (Nanos, Nanos) {
-        let now = (collected.cpu.monitoring, collected.acting);
-        let watching = now.0.saturating_sub(self.last_cpu.0);
-        let acting = now.1.saturating_sub(self.last_cpu.1);
-        self.last_cpu = now;
-        self.watching += watching;
-        self.acting += acting;
-        (watching, acting)
-    }
-
-    /// Returns what became of memory that was paged out, by target.
-    fn update_targets(
-        &mut self,
-        collected: &Collected,
-        now: Nanos,
-        swap: &SwapState,
-    ) -> Vec<(String, thermo_actions::Returns)> {
-        self.targets.values_mut().for_each(TargetState::begin);
-        let report = &collected.report;
-        for watched in &report.watched {
-            let target = self.targets.entry(watched.name.clone()).or_default();
-            target.add_process(watched.pid, watched.tables.as_deref());
-        }
-        let mut all = Vec::new();
-        for (id, returns) in &collected.returns {
-            let watched = report.watched.iter().find(|watched| watched.id == *id);
-            let Some(name) = watched.map(|watched| watched.name.as_str()) else {
-                continue;
-            };
-            if let Some(target) = self.targets.get_mut(name) {
-                target.add_returns(returns, now);
-                all.push((name.to_owned(), *returns));
-            }
-        }
-        self.targets.retain(|_, target| !target.pids.is_empty());
-        for (name, target) in &mut self.targets {
-            target.update_net_saved(swap.cost);
-            target.reaccessed = report.reaccessed.get(name).copied().unwrap_or_default();
-        }
-        all
-    }
-
-    /// Reads sizes and mappings of the processes, for the targets and for the history.
-    fn read_sizes(&mut self, collected: &Collected, now: Nanos) {
-        let report = &collected.report;
-        let targets: Vec<(u32, u32)> = report
-            .watched
-            .iter()
-            .map(|watched| (watched.id.0, watched.pid))
-            .collect();
-        let mut records = Vec::new();
-        if now >= self.next_mappings {
-            self.next_mappings = now.saturating_add(MAPPINGS_EVERY);
-            records.extend(self.mapping_changes.mappings(&targets));
-        }
-        if now >= self.next_sizes {
-            self.next_sizes = now.saturating_add(SIZES_EVERY);
-            let sizes = target_records::footprints(&targets);
-            self.add_swap(report, &sizes);
-            records.extend(sizes);
-            records.push(Record::Cost(Cost {
-                time_ns: now.0,
-                cpu_ns: collected.cpu.total.0,
-                monitoring_cpu_ns: collected.cpu.monitoring.0,
-                rss: statm::read(Path::new("/"), std::process::id()).map_or(0, |statm| statm.resident.0),
-            }));
-        }
-        if let Some(worker) = &self.worker {
-            let offset = clock::wall_clock_offset_ns();
-            let unix = now.0.saturating_add_signed(offset);
-            worker.write_history(
-                records,
-                Clocks {
-                    monotonic: now,
-                    unix: Nanos(unix),
-                },
-            );
-        }
-    }
-
-    fn add_swap(&mut self, report: &Report, sizes: &[Record]) {
-        self.targets
-            .values_mut()
-            .for_each(|target| target.swap = Bytes::ZERO);
-        for record in sizes {
-            let Record::Footprint(footprint) = record else {
-                continue;
-            };
-            let watched = report
-                .watched
-                .iter()
-                .find(|watched| watched.id.0 == footprint.target);
-            let target = watched.and_then(|watched| self.targets.get_mut(&watched.name));
-            if let Some(target) = target {
-                target.swap += Bytes(footprint.swap);
-            }
-        }
     }
 
     /// Lets the guard judge the policy.

@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 use thermo_actions::{Actor, Returns};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
@@ -26,15 +28,37 @@ use crate::config::PolicyConfig;
 /// Time between two looks of a dry run.
 const DRY_RUN_INTERVAL: Nanos = Nanos::secs(60);
 
-/// The kdamond of a policy.
+/// A worker in the midst of an action is left alone after this time: it is asked again with the next tick.
+const COLLECT_TIME: Duration = Duration::from_millis(100);
+
+/// The kdamond of a policy. No call but [`Worker::set_mode`] and [`Worker::stop`] waits for an action.
 pub struct Worker {
     kdamond: Kdamond<Vaddr, PolicySink>,
+    /// The answer that the kdamond gives as soon as its action is done.
+    pending: Option<Receiver<Answer>>,
     /// Set while nothing may be done: the actor then skips all memory.
     hold: Arc<AtomicBool>,
     /// Name of the tracker.
     pub tracker: &'static str,
     /// Whether it sees every page.
     can_scan: bool,
+}
+
+/// How far a worker is.
+pub enum Progress {
+    /// It has ended.
+    Ended,
+    /// It acts, and tells later what it did.
+    Busy,
+    /// What it saw and did since the last call.
+    Done(Box<Collected>),
+}
+
+/// What the kdamond answers.
+struct Answer {
+    report: Report,
+    returns: Vec<(TargetId, Returns)>,
+    acting: Nanos,
 }
 
 /// What a worker saw and did since the last call.
@@ -106,6 +130,7 @@ impl Worker {
         let kdamond = Kdamond::start(number, Parts { context, ops, sink })?;
         Ok(Self {
             kdamond,
+            pending: None,
             hold,
             tracker: tracker_name,
             can_scan,
@@ -119,7 +144,7 @@ impl Worker {
             .iter()
             .map(|(pid, _, name)| (*pid, name.clone()))
             .collect();
-        self.kdamond.call(move |parts| {
+        self.kdamond.begin_call(move |parts| {
             parts.sink.set_names(names);
             parts.ops.targets_mut().select(selection);
             parts.context.update_targets_next();
@@ -131,7 +156,7 @@ impl Worker {
     pub fn hold(&self, held: bool, mode: Mode) {
         self.hold.store(held, Ordering::Relaxed);
         self.kdamond
-            .call(move |parts| parts.context.set_keeps_ages(held || mode != Mode::Act));
+            .begin_call(move |parts| parts.context.set_keeps_ages(held || mode != Mode::Act));
     }
 
     /// Changes what the policy may do.
@@ -151,34 +176,44 @@ impl Worker {
 
     /// Changes the share of the budget.
     pub fn set_share(&self, share: CpuShare) {
-        self.kdamond.call(move |parts| parts.context.set_cpu_share(share));
+        self.kdamond
+            .begin_call(move |parts| parts.context.set_cpu_share(share));
     }
 
-    /// What was seen and done since the last call; `None` if the kdamond has ended.
-    pub fn collect(&self) -> Option<Collected> {
-        let (report, returns, acting) = self.kdamond.call(|parts| {
-            let acting = parts
-                .context
-                .schemes()
-                .iter()
-                .map(|state| state.stats().spent)
-                .sum();
-            let returns = parts.ops.check_returns(clock::monotonic());
-            (parts.sink.take(), returns, acting)
-        })?;
-        let cpu = self.kdamond.cpu_time();
-        Some(Collected {
-            report,
-            returns,
-            cpu,
-            acting,
-        })
+    /// What was seen and done since the last call.
+    pub fn collect(&mut self) -> Progress {
+        let received = match self.pending.take() {
+            // It has had its time.
+            Some(pending) => pending
+                .try_recv()
+                .map_err(|error| (error == TryRecvError::Empty, pending)),
+            None => {
+                let Some(pending) = self.kdamond.begin_call(answer) else {
+                    return Progress::Ended;
+                };
+                let received = pending.recv_timeout(COLLECT_TIME);
+                received.map_err(|error| (error == RecvTimeoutError::Timeout, pending))
+            }
+        };
+        match received {
+            Ok(answer) => Progress::Done(Box::new(Collected {
+                report: answer.report,
+                returns: answer.returns,
+                cpu: self.kdamond.cpu_time(),
+                acting: answer.acting,
+            })),
+            Err((true, pending)) => {
+                self.pending = Some(pending);
+                Progress::Busy
+            }
+            Err((false, _)) => Progress::Ended,
+        }
     }
 
     /// Writes what is due of the history, with `records` that the agent has read.
     pub fn write_history(&self, records: Vec<Record>, now: Clocks) {
         self.kdamond
-            .call(move |parts| parts.sink.write_history(&records, now));
+            .begin_call(move |parts| parts.sink.write_history(&records, now));
     }
 
     /// Stops the thread. Returns why it had ended before, if it had.
@@ -193,6 +228,17 @@ impl Worker {
             ExitReason::Failed(error) => Some(error.to_string()),
             ExitReason::Stopped | ExitReason::TargetsGone => None,
         }
+    }
+}
+
+fn answer(parts: &mut Parts<Vaddr, PolicySink>) -> Answer {
+    let states = parts.context.schemes().iter();
+    let acting = states.map(|state| state.stats().spent).sum();
+    let now = clock::monotonic();
+    Answer {
+        returns: parts.ops.check_returns(now),
+        report: parts.sink.take(),
+        acting,
     }
 }
 
