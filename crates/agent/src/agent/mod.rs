@@ -17,6 +17,7 @@ use thermo_kernel::clock::{self, WallClock};
 use thermo_units::Nanos;
 
 use crate::api::UnixMillis;
+use crate::budget_division::RecentShare;
 use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::policy::Policy;
@@ -62,10 +63,11 @@ pub struct Agent {
     ledger: Ledger,
     warnings: Vec<String>,
     started_ms: UnixMillis,
-    started: Nanos,
     cpu_begin: Nanos,
-    /// CPU time of this thread.
+    /// CPU time of this thread, and how much of it the budget has counted.
     own: Nanos,
+    own_counted: Nanos,
+    own_share: RecentShare,
     /// CPU time of watching and acting of policies that are no longer in the configuration.
     ended_cpu: (Nanos, Nanos),
     wall_clock: WallClock,
@@ -152,9 +154,10 @@ impl Agent {
             ledger,
             warnings: Vec::new(),
             started_ms,
-            started: clock::monotonic(),
             cpu_begin: clock::process_cpu(),
             own: Nanos::ZERO,
+            own_counted: Nanos::ZERO,
+            own_share: RecentShare::default(),
             ended_cpu: (Nanos::ZERO, Nanos::ZERO),
             wall_clock,
             find_budget: Budget::new(config.budget, clock::monotonic()),
@@ -270,7 +273,7 @@ impl Agent {
                 self.record_verdict(nth, verdict);
             }
         }
-        self.divide_budget();
+        self.divide_budget(time);
         let time_ms = self.unix_ms(now);
         let mut decisions = self.shared.decisions();
         decisions.tell(now, time_ms);

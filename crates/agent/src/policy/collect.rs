@@ -35,6 +35,8 @@ impl Policy {
             Progress::Ended => return self.ended(now),
         };
         let cpu = self.count_cpu(&collected);
+        self.used.add(cpu.0, now.saturating_sub(self.last_collect));
+        self.wants_more = collected.wants_more_budget;
         (self.last_collect, self.is_long_busy) = (now, false);
         let returns = self.update_targets(&collected, now, swap);
         self.read_sizes(&collected, now);

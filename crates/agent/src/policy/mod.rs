@@ -19,6 +19,7 @@ use thermo_units::{Bytes, Nanos};
 pub use self::target::TargetState;
 use self::worker::Worker;
 use crate::api::{self, Mode, UnixMillis};
+use crate::budget_division::{Need, RecentShare};
 use crate::config::PolicyConfig;
 use crate::guard::{Exceeded, Guard, Measured, Verdict};
 use crate::pressure::{StallMeter, SwapState};
@@ -46,6 +47,9 @@ pub struct Policy {
     worker: Option<Worker>,
     processes: Vec<(u32, u64, String)>,
     share: CpuShare,
+    /// What it used of the budget lately, and whether it waits for it.
+    used: RecentShare,
+    wants_more: bool,
     last_collect: Nanos,
     is_long_busy: bool,
     stall: StallMeter,
@@ -97,6 +101,9 @@ impl Policy {
             worker: None,
             processes: Vec::new(),
             share,
+            used: RecentShare::default(),
+            // Until it has seen its memory once.
+            wants_more: true,
             last_collect: Nanos::ZERO,
             is_long_busy: false,
             stall: StallMeter::default(),
@@ -161,6 +168,7 @@ impl Policy {
             self.error = worker.stop();
         }
         self.last_cpu = (Nanos::ZERO, Nanos::ZERO);
+        (self.used, self.wants_more) = (RecentShare::default(), true);
         self.targets.values_mut().for_each(TargetState::begin);
     }
 
@@ -250,6 +258,16 @@ impl Policy {
             if let Some(worker) = &self.worker {
                 worker.set_share(share);
             }
+        }
+    }
+
+    /// What it needs of the budget.
+    #[must_use]
+    pub fn need(&self) -> Need {
+        Need {
+            resident: self.resident().0,
+            used: self.used.share(),
+            wants_more: self.wants_more,
         }
     }
 

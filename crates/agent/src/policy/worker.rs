@@ -59,6 +59,7 @@ struct Answer {
     report: Report,
     returns: Vec<(TargetId, Returns)>,
     acting: Nanos,
+    wants_more_budget: bool,
 }
 
 /// What a worker saw and did since the last call.
@@ -71,6 +72,8 @@ pub struct Collected {
     pub cpu: CpuTime,
     /// CPU time of actions since the worker started.
     pub acting: Nanos,
+    /// Whether it waits for its budget.
+    pub wants_more_budget: bool,
 }
 
 /// Why a worker cannot start.
@@ -201,6 +204,7 @@ impl Worker {
                 returns: answer.returns,
                 cpu: self.kdamond.cpu_time(),
                 acting: answer.acting,
+                wants_more_budget: answer.wants_more_budget,
             })),
             Err((true, pending)) => {
                 self.pending = Some(pending);
@@ -239,6 +243,7 @@ fn answer(parts: &mut Parts<Vaddr, PolicySink>) -> Answer {
         returns: parts.ops.check_returns(now),
         report: parts.sink.take(),
         acting,
+        wants_more_budget: parts.context.wants_more_budget(now),
     }
 }
 

@@ -53,6 +53,17 @@ impl Context {
         }
     }
 
+    /// Whether a larger share of the budget would be used at `now`: scans wait for their budget, and sampling
+    /// chooses its intervals by it. False without a budget.
+    #[must_use]
+    pub fn wants_more_budget(&self, now: Nanos) -> bool {
+        let Some(budget) = &self.budget else { return false };
+        match self.method {
+            Method::Scan => budget.account.free_at() > now,
+            Method::Sampling => budget.policy != MethodPolicy::FixedIntervals,
+        }
+    }
+
     /// Current maximum number of regions over all targets.
     pub(super) fn max_regions(&self) -> usize {
         let per_target = match (&self.budget, self.method) {

@@ -102,6 +102,18 @@ fn scans_stay_within_budget_at_any_target_size() {
     }
 }
 
+#[test]
+fn context_wants_more_budget_only_if_its_memory_is_large() {
+    for (nr_pages, wants_more) in [(1 << 11, false), (1 << 20, true)] {
+        let (mut machine, _, mut context) = at_one_percent(pages(0, nr_pages));
+        monitor(&mut context, &mut machine, 60, |_, _| {});
+        let found = context.wants_more_budget(Nanos::secs(60));
+        assert_eq!(found, wants_more, "{nr_pages} pages");
+    }
+    let without = Context::new(Attrs::default(), 1).unwrap();
+    assert!(!without.wants_more_budget(Nanos::secs(60)));
+}
+
 /// One target in one snapshot.
 struct TargetSnapshot {
     end: Nanos,
