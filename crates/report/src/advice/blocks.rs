@@ -8,7 +8,7 @@ use thermo_units::{Bytes, Nanos};
 const BLOCK: Nanos = Nanos::secs(10);
 
 /// All backings.
-const BACKINGS: [Backing; NR_BACKINGS] = [Backing::Anon, Backing::File, Backing::Shmem];
+pub(super) const BACKINGS: [Backing; NR_BACKINGS] = [Backing::Anon, Backing::File, Backing::Shmem];
 
 /// Number of backings: anonymous, file, shared memory.
 pub(super) const NR_BACKINGS: usize = 3;
@@ -45,6 +45,11 @@ impl Blocks {
                 self.0.push(block);
             }
         }
+    }
+
+    /// The last block; an empty one before the first snapshot.
+    pub(super) fn end(&self) -> Block {
+        self.0.last().copied().unwrap_or(Block::new(Nanos::ZERO))
     }
 
     /// The blocks that begin at `since` or later. A last block of less than half the length is left out: its
@@ -111,12 +116,12 @@ impl Block {
         sums.unwrap_or_default().map(|sum| self.mean(sum))
     }
 
-    /// Mean bytes of all backings that were idle for the age with this index or longer, each multiplied by
-    /// `share` of its backing and age.
-    pub(super) fn idle_from(&self, age: usize, share: impl Fn(Backing, usize) -> f64) -> f64 {
-        let of_backing = |backing: Backing| -> f64 {
-            let ages = self.idle(backing).into_iter().enumerate().skip(age);
-            ages.map(|(age, bytes)| bytes * share(backing, age)).sum()
+    /// Mean bytes of all backings that were idle for the age with this index or longer, those of each backing
+    /// multiplied by its `share`.
+    pub(super) fn idle_from(&self, age: usize, share: impl Fn(Backing) -> f64) -> f64 {
+        let of_backing = |backing: Backing| {
+            let bytes: f64 = self.idle(backing).iter().skip(age).sum();
+            bytes * share(backing)
         };
         BACKINGS.into_iter().map(of_backing).sum()
     }
@@ -162,12 +167,12 @@ mod tests {
         }
         let all = blocks.since(Nanos::ZERO);
         assert_eq!(all.len(), 3);
-        let idle = |block: &Block, age| block.idle_from(age, |_, _| 1.0);
+        let idle = |block: &Block, age| block.idle_from(age, |_| 1.0);
         assert_eq!(
             (idle(&all[0], 5), idle(&all[1], 5), idle(&all[1], 6)),
             (100.0, 300.0, 0.0)
         );
-        let of_files = |backing, age| f64::from(u8::from((backing, age) == (Backing::File, 5))) / 4.0;
+        let of_files = |backing| f64::from(u8::from(backing == Backing::File)) / 4.0;
         assert_eq!(all[0].idle_from(0, of_files), 25.0);
         assert_eq!(all[0].idle(Backing::File)[5], 100.0);
         assert_eq!(all[2].seconds, 6.0);

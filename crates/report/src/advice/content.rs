@@ -1,10 +1,10 @@
 //! What pages compress to: the results of sampling, by backing and idle age.
 
 use serde::Serialize;
-use thermo_engine::access_tables::{Backing, NR_AGES};
+use thermo_engine::access_tables::Backing;
 use thermo_units::Nanos;
 
-use super::blocks::{Block, NR_BACKINGS, backing_index};
+use super::blocks::{Block, backing_index};
 use super::interval::Interval;
 
 /// Without a sample: swapped memory is assumed to compress to half of its size.
@@ -42,17 +42,23 @@ pub struct Exclusive(
 );
 
 impl Exclusive {
-    /// The share for memory of this backing and idle age. If no page of it was sampled: that of its backing.
-    pub(super) fn share(&self, backing: Backing, age: usize) -> f64 {
-        let of_backing = || self.0.iter().filter(|stratum| stratum.backing == backing);
-        if let Some(stratum) = of_backing().find(|stratum| stratum.age == age) {
-            return stratum.share.mid;
+    /// The share of the memory of `backing` that was idle for the age with the index `age` or longer. `end`: the
+    /// last block, as in [`ContentSample::share`].
+    pub(super) fn share(&self, end: &Block, backing: Backing, age: usize) -> f64 {
+        let idle = end.idle(backing);
+        let of_backing = self.0.iter().filter(|stratum| stratum.backing == backing);
+        let (mut weight_sum, mut sum) = (0.0, 0.0);
+        for stratum in of_backing.filter(|stratum| stratum.age >= age) {
+            let weight = idle.get(stratum.age).copied().unwrap_or(0.0);
+            weight_sum += weight;
+            sum += weight * stratum.share.mid;
         }
-        let (pages, sum) = of_backing().fold((0.0, 0.0), |(pages, sum), stratum| {
-            let nr = stratum.pages as f64;
-            (pages + nr, sum + nr * stratum.share.mid)
-        });
-        if pages > 0.0 { sum / pages } else { 1.0 }
+        match age {
+            _ if weight_sum > 0.0 => sum / weight_sum,
+            0 => 1.0,
+            // No page of these ages was sampled.
+            _ => self.share(end, backing, 0),
+        }
     }
 }
 
@@ -68,10 +74,11 @@ pub struct Compression {
 }
 
 impl ContentSample {
-    /// The stored share of the memory in `blocks` that was idle for the age with the index `age` or longer
-    /// and that goes to swap.
-    pub(super) fn share(&self, blocks: &[Block], age: usize) -> Interval<f64> {
-        let weight_of = weights(blocks, age);
+    /// The stored share of the memory that was idle for the age with the index `age` or longer and that goes
+    /// to swap. `end`: the last block. Pages were sampled then; before, the same memory had lower ages, for no
+    /// age is above the time watched.
+    pub(super) fn share(&self, end: &Block, age: usize) -> Interval<f64> {
+        let weight_of = weights(end, age);
         let (mut weight_sum, mut mean, mut variance) = (0.0, 0.0, 0.0);
         for stratum in self.strata.iter().filter(|stratum| stratum.pages > 0) {
             let weight = weight_of(stratum.backing, stratum.age);
@@ -118,19 +125,12 @@ pub(super) const fn assumed() -> Interval<f64> {
     }
 }
 
-/// Mean bytes in `blocks` of a backing and an idle age that is not below `from`. Pages of files do not go to
-/// swap.
-fn weights(blocks: &[Block], from: usize) -> impl Fn(Backing, usize) -> f64 {
-    let mut sums = [[0.0; NR_AGES]; NR_BACKINGS];
-    for backing in [Backing::Anon, Backing::Shmem] {
-        for block in blocks {
-            let sums = sums.get_mut(backing_index(backing)).into_iter().flatten();
-            sums.zip(block.idle(backing))
-                .for_each(|(sum, bytes)| *sum += bytes);
-        }
-    }
+/// Bytes of a backing and an idle age that is not below `from`. Pages of files do not go to swap.
+fn weights(end: &Block, from: usize) -> impl Fn(Backing, usize) -> f64 {
+    let idle = [Backing::Anon, Backing::File, Backing::Shmem].map(|backing| end.idle(backing));
     move |backing, age| {
-        let ages = sums.get(backing_index(backing)).filter(|_| age >= from);
+        let swapped = backing != Backing::File && age >= from;
+        let ages = idle.get(backing_index(backing)).filter(|_| swapped);
         ages.and_then(|ages| ages.get(age)).copied().unwrap_or(0.0)
     }
 }

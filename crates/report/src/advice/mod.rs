@@ -227,18 +227,18 @@ impl Watched {
         }
     }
 
-    /// Mean bytes that several processes map; `None` without such memory.
+    /// Bytes that several processes map at the end; `None` without such memory.
     fn shared_bytes(&self, exclusive: &Exclusive) -> Option<Bytes> {
-        let shared = |backing, age| 1.0 - exclusive.share(backing, age);
-        let bytes = rows::mean(self.blocks.since(Nanos::ZERO), |block| block.idle_from(0, shared));
+        let end = self.blocks.end();
+        let bytes = end.idle_from(0, |backing| 1.0 - exclusive.share(&end, backing, 0));
         (bytes >= PAGE_SIZE as f64).then_some(Bytes(bytes as u64))
     }
 
     fn compressions(&self, samples: &[ContentSample], age: usize) -> Vec<Compression> {
-        let blocks = self.blocks.since(Nanos::ZERO);
+        let end = self.blocks.end();
         let compression = |sample: &ContentSample| Compression {
             algorithm: sample.algorithm.clone(),
-            share: sample.share(blocks, age),
+            share: sample.share(&end, age),
             compress_ns: sample.compress.0,
         };
         samples.iter().map(compression).collect()

@@ -182,10 +182,11 @@ impl Basis<'_> {
 
     /// What leaves with an age.
     fn leaving(&self, age: usize, min_age_s: u64, blocks: &[Block]) -> Leaving {
-        let exclusive = |backing, age| self.exclusive.share(backing, age);
+        let end = self.blocks.end();
+        let exclusive = |backing| self.exclusive.share(&end, backing, age);
         let idle = blocks.iter().map(|block| block.idle_from(age, exclusive));
         let mut bytes = Interval::of_range(&idle.collect::<Vec<f64>>());
-        let all = mean(blocks, |block| block.idle_from(age, |_, _| 1.0));
+        let all = mean(blocks, |block| block.idle_from(age, |_| 1.0));
         let exclusive_share = bytes.mid / all.max(1.0);
         // What will come back is in memory for the delay before it leaves.
         let back = mean(blocks, |block| block.reaccessed_per_second(min_age_s as f64));
@@ -193,8 +194,8 @@ impl Basis<'_> {
         let out = 1.0 - (waits / bytes.mid.max(1.0)).min(1.0);
         bytes = bytes.map(|bytes| bytes * out);
         bytes.high += mean(blocks, Block::unknown);
-        let of_files = |backing, age| match backing {
-            Backing::File => exclusive(backing, age),
+        let of_files = |backing| match backing {
+            Backing::File => exclusive(backing),
             Backing::Anon | Backing::Shmem => 0.0,
         };
         Leaving {
@@ -209,7 +210,7 @@ impl Basis<'_> {
         let (leaves, file) = (leaving.bytes, leaving.file);
         let share = self
             .content
-            .map_or_else(content::assumed, |content| content.share(blocks, age));
+            .map_or_else(content::assumed, |content| content.share(&self.blocks.end(), age));
         let swapped = leaves.map(|bytes| (bytes - file).max(0.0));
         let compressed = Interval {
             low: swapped.low * share.low,

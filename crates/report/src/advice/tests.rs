@@ -294,7 +294,8 @@ fn memory_of_several_processes_does_not_leave() {
     // Of shared memory that is idle for 2 minutes a quarter is mapped once, of the other half of it.
     let old = age_bucket(Nanos::secs(120));
     let shmem = (0..NR_AGES).map(|age| stratum(Backing::Shmem, age, if age >= old { 0.25 } else { 0.5 }));
-    let exclusive = Exclusive(shmem.chain([stratum(Backing::File, 1, 0.0)]).collect());
+    let file = (0..NR_AGES).map(|age| stratum(Backing::File, age, 0.0));
+    let exclusive = Exclusive(shmem.chain(file).collect());
     let advice = watch(&parts, 400).advise(&Question {
         exclusive,
         ..question(Vec::new())
