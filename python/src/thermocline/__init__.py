@@ -1,8 +1,11 @@
-"""Thermocline in Python: recordings of `thermo` as Arrow tables.
+"""Thermocline in Python: recordings of `thermo` as Arrow tables, and recording.
 
 ```
 recording = thermocline.open("thermo.arrow")
 recording.ages.to_pandas()
+
+with thermocline.record(4242, 10) as recording:
+    run_load()
 recording.heatmap()
 ```
 """
@@ -14,17 +17,25 @@ from typing import TYPE_CHECKING
 from ._errors import Error, Refused, TruncatedWarning
 from ._recording import Recording, TableName, open
 
+if TYPE_CHECKING:
+    from ._record import LiveRecording, record
+
 __all__ = [
     "Error",
+    "LiveRecording",
     "Recording",
     "Refused",
     "TableName",
     "TruncatedWarning",
     "__version__",
     "open",
+    "record",
 ]
 
 __version__: str
+
+# Imported when they are first used: most programs need only one part.
+_LATER = {"LiveRecording": "_record", "record": "_record"}
 
 # Checkers of types would take any name for one of the module.
 if not TYPE_CHECKING:
@@ -34,4 +45,8 @@ if not TYPE_CHECKING:
             from importlib import metadata
 
             return metadata.version("thermocline")
+        if name in _LATER:
+            from importlib import import_module
+
+            return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
