@@ -1,4 +1,4 @@
-"""Thermocline in Python: recordings of `thermo` as Arrow tables, and recording.
+"""Thermocline in Python: recordings of `thermo` as Arrow tables, recording, and the API of the agent.
 
 ```
 recording = thermocline.open("thermo.arrow")
@@ -7,6 +7,8 @@ recording.ages.to_pandas()
 with thermocline.record(4242, 10) as recording:
     run_load()
 recording.heatmap()
+
+thermocline.Agent("unix:/run/thermo/agent.sock").targets()
 ```
 """
 
@@ -18,9 +20,11 @@ from ._errors import Error, Refused, TruncatedWarning
 from ._recording import Recording, TableName, open
 
 if TYPE_CHECKING:
+    from ._agent import Agent
     from ._record import LiveRecording, record
 
 __all__ = [
+    "Agent",
     "Error",
     "LiveRecording",
     "Recording",
@@ -35,7 +39,7 @@ __all__ = [
 __version__: str
 
 # Imported when they are first used: most programs need only one part.
-_LATER = {"LiveRecording": "_record", "record": "_record"}
+_LATER = {"Agent": "_agent", "LiveRecording": "_record", "record": "_record"}
 
 # Checkers of types would take any name for one of the module.
 if not TYPE_CHECKING:
