@@ -85,6 +85,13 @@ run_doc_tests() {
     "$cargo" test --workspace --locked --doc -- --show-output >"$log" 2>&1 || { cat "$log"; failed+=(doc-tests); }
 }
 
+# The Python module, with the commands that the phase `build` made.
+run_python() {
+    local log="$work/python.log"
+    { echo "---- python stdout ----" && THERMO='' scripts/python.sh --quick; } >"$log" 2>&1 || { cat "$log"; failed+=(python); }
+    echo "python: $(result_of "$log")"
+}
+
 sum_of() { # passed|failed
     { cat "$work"/*.log | sed -n "s/^test result:.*[^0-9]\([0-9][0-9]*\) $1;.*/\1/p" | awk '{ n += $1 } END { print n + 0 }'; }
 }
@@ -106,6 +113,7 @@ phase build build_tests
 list_programs >"$work/programs"
 phase tests run_tests
 phase doc-tests run_doc_tests
+phase python run_python
 
 list_skips >"$work/skips"
 skipped=$(wc -l <"$work/skips")
