@@ -9,6 +9,8 @@
 mod action_words;
 mod args;
 mod cmd;
+#[cfg(test)]
+mod documentation;
 mod launch;
 mod output_file;
 mod parameter_file;

@@ -5,6 +5,8 @@
 //! to standard output, messages to standard error.
 
 mod cmd;
+#[cfg(test)]
+mod documentation;
 mod programs;
 mod stop;
 

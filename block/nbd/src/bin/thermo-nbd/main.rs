@@ -11,6 +11,8 @@
 mod confinement;
 mod control;
 mod control_client;
+#[cfg(test)]
+mod documentation;
 mod exports;
 mod memory;
 mod panic;
