@@ -184,3 +184,29 @@ fn variable_without_value_matches_any_value() {
     assert!(rule.check(&identity("TIER=/a/b")).is_ok());
     assert!(rule.check(&identity("TIERS=a")).is_err());
 }
+
+/// serde names the keys that it knows in the error about one that it does not know.
+#[test]
+fn guide_has_every_key() {
+    let guide = include_str!("../../../../docs/guide/agent.md");
+    let policy = |rest: &str| format!("[[policy]]\nname = \"a\"\n{rest}");
+    let sections = [
+        "x = 1".to_owned(),
+        "[history]\nx = 1".to_owned(),
+        "[http]\nx = 1".to_owned(),
+        "[guard]\nx = 1".to_owned(),
+        policy("match = {}\nx = 1"),
+        policy("match = { x = 1 }"),
+    ];
+    for section in sections {
+        let error = parse(&section).unwrap_err();
+        let (_, keys) = error.split_once("expected one of ").unwrap();
+        let keys: Vec<&str> = keys.split('`').skip(1).step_by(2).collect();
+        assert!(keys.len() >= 4, "{error}");
+        for key in keys {
+            let names = [format!("`{key}`"), format!("`[{key}]`"), format!("`[[{key}]]`")];
+            let is_named = names.iter().any(|name| guide.contains(name));
+            assert!(is_named, "docs/guide/agent.md lacks {key}");
+        }
+    }
+}
