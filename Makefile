@@ -30,6 +30,8 @@ help:
 	@echo "make guest-damo  damo with the kernel's DAMON and with thermo, in an emulated 6.12 (up to an hour)"
 	@echo "make contest     compare in-kernel DAMON with thermo on Debian's 6.12 (about 45 minutes)"
 	@echo "make story       the agent with redis and MariaDB, from observing to undoing (root, 8 minutes)"
+	@echo "make docs        build the documentation site in target/docs (compiles mdBook once)"
+	@echo "make docs-test   run the command lines of the documentation (root, 2 minutes)"
 	@echo "make top         check thermo top in tmux, at two sizes"
 	@echo "make dashboard   check the agent's dashboard in Chromium, against made-up figures"
 	@echo "make bench       run the benchmarks, print the results and save them in lab/results"
@@ -115,6 +117,15 @@ top: build
 dist:
 	@scripts/deps.sh build
 	@scripts/dist.sh --check
+
+.PHONY: docs docs-test
+docs:
+	@scripts/book.py $(TARGET_DIR)/docs
+
+# Not part of `make test`, which parses the command lines: running them takes minutes.
+docs-test: build
+	@scripts/deps.sh demo
+	@tests/documents/run.py
 
 # Not part of `make test`: it needs a browser.
 dashboard:

@@ -4,7 +4,8 @@
 Checked in all files that git tracks or would track:
 * relative links of *.md, including the heading after # if the target is a *.md;
 * paths in *.md that begin with a folder of the repository (crates/engine/src/context.rs), outside code blocks;
-* paths docs/... in all other text files, including comments and help texts.
+* paths docs/... in all other text files, including comments and help texts;
+* docs/SUMMARY.md, the contents of the documentation site: each page of docs/ is in it.
 A path may contain * and a trailing slash. CHANGELOG.md describes the past and is not checked.
 
 Usage: scripts/links.py
@@ -82,8 +83,13 @@ def exists(path):
     return bool(glob.glob(full)) if "*" in path else os.path.exists(full)
 
 
+def is_external(target):
+    """True for an address with a scheme, such as https:."""
+    return bool(re.match(r"[a-z]+:", target))
+
+
 def check_link(path, target):
-    if re.match(r"[a-z]+:", target):
+    if is_external(target):
         return None
     name, _, anchor = target.partition("#")
     file = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
@@ -111,6 +117,12 @@ def check_other(path):
                 yield number, f"{named} does not exist"
 
 
+def pages_without_entry(files):
+    """The pages of docs/ that SUMMARY.md does not name."""
+    named = {os.path.normpath(f"docs/{target}") for target in LINK.findall(read("docs/SUMMARY.md"))}
+    return [file for file in files if re.match(r"docs/.*\.md$", file) and file not in named]
+
+
 def main():
     files = list_files()
     # Top-level folders of the repository. Others, such as target/, are not checked.
@@ -124,6 +136,9 @@ def main():
         for number, problem in found:
             print(f"{path}:{number}: {problem}", file=sys.stderr)
             problems += 1
+    for page in pages_without_entry(files):
+        print(f"docs/SUMMARY.md: {page} has no entry", file=sys.stderr)
+        problems += 1
     if problems:
         print(f"links: {problems} references to files or headings that do not exist", file=sys.stderr)
     return 1 if problems else 0
