@@ -28,7 +28,27 @@ pub const MAX_TARGET_ROWS: usize = 16_384;
 
 /// Policy and target; without a target, the row is the sum of all targets of the policy.
 type Key = (String, Option<String>);
-type Rows = BTreeMap<Key, LedgerDay>;
+
+/// The rows of a day.
+#[derive(Debug, Clone, Default)]
+struct Rows {
+    all: BTreeMap<Key, LedgerDay>,
+    /// Number of rows of targets.
+    targets: usize,
+}
+
+impl Rows {
+    fn insert(&mut self, row: LedgerDay) {
+        let is_of_target = row.target.is_some();
+        let before = self.all.insert((row.policy.clone(), row.target.clone()), row);
+        self.targets += usize::from(is_of_target && before.is_none());
+    }
+
+    fn drop_targets(&mut self) {
+        self.all.retain(|(_, target), _| target.is_none());
+        self.targets = 0;
+    }
+}
 
 /// The days, shared with those who read: a copy shares all days but the one that changes.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +102,7 @@ impl Days {
             let path = folder.join(format!("{date}.{EXTENSION}"));
             match self.all.get(&date) {
                 Some(rows) => {
-                    let rows = rows.values().cloned().collect();
+                    let rows = rows.all.values().cloned().collect();
                     write_whole(&path, &Saved { schema: SCHEMA, rows })?;
                 }
                 None => remove(&path)?,
@@ -103,12 +123,12 @@ impl Days {
         for target in [None, Some(target)] {
             let key = (policy.to_owned(), target.map(str::to_owned));
             let today = Arc::make_mut(self.all.entry(self.today).or_default());
-            if !today.contains_key(&key) {
-                today.insert(key.clone(), new_row(self.today, &key));
+            if !today.all.contains_key(&key) {
+                today.insert(new_row(self.today, &key));
                 self.limit();
             }
             let today = Arc::make_mut(self.all.entry(self.today).or_default());
-            if let Some(row) = today.get_mut(&key) {
+            if let Some(row) = today.all.get_mut(&key) {
                 change(row);
             }
         }
@@ -122,25 +142,15 @@ impl Days {
             self.all.remove(&oldest);
             self.unsaved.insert(oldest);
         }
-        let targets = |rows: &Rows| rows.keys().filter(|(_, target)| target.is_some()).count();
-        let counts: Vec<(Date, usize)> = self
-            .all
-            .iter()
-            .map(|(date, rows)| (*date, targets(rows)))
-            .collect();
-        let mut sum: usize = counts.iter().map(|(_, count)| count).sum();
-        for (date, count) in counts {
+        let mut sum: usize = self.all.values().map(|rows| rows.targets).sum();
+        for (date, rows) in &mut self.all {
             if sum <= MAX_TARGET_ROWS {
                 break;
             }
-            if let Some(rows) = self
-                .all
-                .get_mut(&date)
-                .filter(|_| date != self.today && count > 0)
-            {
-                Arc::make_mut(rows).retain(|(_, target), _| target.is_none());
-                self.unsaved.insert(date);
-                sum -= count;
+            if *date != self.today && rows.targets > 0 {
+                sum -= rows.targets;
+                Arc::make_mut(rows).drop_targets();
+                self.unsaved.insert(*date);
             }
         }
     }
@@ -149,7 +159,7 @@ impl Days {
     /// `with_targets`.
     #[must_use]
     pub fn published(&self, since_ms: UnixMillis, with_targets: bool) -> LedgerDays {
-        let rows = self.all.values().flat_map(|rows| rows.values());
+        let rows = self.all.values().flat_map(|rows| rows.all.values());
         LedgerDays {
             schema: SCHEMA,
             since_ms,
@@ -186,8 +196,9 @@ fn date_of(path: &Path) -> Option<Date> {
 fn read(path: &Path) -> io::Result<Rows> {
     let saved: Saved = serde_json::from_str(&fs::read_to_string(path)?)?;
     super::check_schema(saved.schema)?;
-    let key = |row: LedgerDay| ((row.policy.clone(), row.target.clone()), row);
-    Ok(saved.rows.into_iter().map(key).collect())
+    let mut rows = Rows::default();
+    saved.rows.into_iter().for_each(|row| rows.insert(row));
+    Ok(rows)
 }
 
 fn remove(path: &PathBuf) -> io::Result<()> {
