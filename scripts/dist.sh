@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds a release in target/dist: the source with all crates (builds offline), the binaries, their debug files
-# apart, an SBOM, and checksums. The binaries are built from the source archive, without a network.
+# Builds a release in target/dist: the source with all crates (builds offline), the binaries, their debug
+# files apart, an SBOM, and checksums. The binaries are built from the source archive, without a network.
 #
 # Usage: scripts/dist.sh [--check]
 #   --check   build the binaries once more in another folder, and compare byte for byte

@@ -114,8 +114,8 @@ fn equal_seed_reads_equal_pages() {
 
 #[test]
 fn share_of_pages_with_a_property_is_estimated() {
-    // Of process 1 every page has it, of process 2 every fourth; process 3 has every other page in memory, and
-    // process 4 none.
+    // Of process 1 every page has it, of process 2 every fourth; process 3 has every other page in memory,
+    // and process 4 none.
     let strata = [1, 2, 3, 4].map(|pid| stratum(pid, 9000, 3000));
     let settings = SampleSettings {
         nr_pages: 4000,

@@ -1,5 +1,5 @@
-//! A random sample of pages by idle age, drawn from page states. A snapshot has at most some thousand regions,
-//! which average over unlike pages: pages drawn from them would not have the age of their region.
+//! A random sample of pages by idle age, drawn from page states. A snapshot has at most some thousand
+//! regions, which average over unlike pages: pages drawn from them would not have the age of their region.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ pub struct SampledPage {
 
 impl Context {
     /// Draws pages over all targets, up to `per_age` of each idle age at `now`; every page of an age is
-    /// equally likely. Pages of unknown age are left out. Empty without scans. It walks the states of all pages
-    /// twice: 35 ms for 700 MiB of single pages.
+    /// equally likely. Pages of unknown age are left out. Empty without scans. It walks the states of all
+    /// pages twice: 35 ms for 700 MiB of single pages.
     #[must_use]
     pub fn sample_pages(&self, now: Nanos, per_age: usize, seed: u64) -> Vec<SampledPage> {
         let mut totals = [0; NR_AGES];

@@ -42,8 +42,8 @@ pub struct Exclusive(
 );
 
 impl Exclusive {
-    /// The share of the memory of `backing` that was idle for the age with the index `age` or longer. `end`: the
-    /// last block, as in [`ContentSample::share`].
+    /// The share of the memory of `backing` that was idle for the age with the index `age` or longer. `end`:
+    /// the last block, as in [`ContentSample::share`].
     pub(super) fn share(&self, end: &Block, backing: Backing, age: usize) -> f64 {
         let idle = end.idle(backing);
         let of_backing = self.0.iter().filter(|stratum| stratum.backing == backing);
@@ -75,8 +75,8 @@ pub struct Compression {
 
 impl ContentSample {
     /// The stored share of the memory that was idle for the age with the index `age` or longer and that goes
-    /// to swap. `end`: the last block. Pages were sampled then; before, the same memory had lower ages, for no
-    /// age is above the time watched.
+    /// to swap. `end`: the last block. Pages were sampled then; before, the same memory had lower ages, for
+    /// no age is above the time watched.
     pub(super) fn share(&self, end: &Block, age: usize) -> Interval<f64> {
         let weight_of = weights(end, age);
         let (mut weight_sum, mut mean, mut variance) = (0.0, 0.0, 0.0);

@@ -3,7 +3,8 @@
 //! The model is that of software-defined far memory (Lagar-Cavilla et al., ASPLOS 2019). With a minimum age,
 //! all memory that was idle for at least this time is out. Every access to memory of this idle age is then a
 //! refault. Both are in the page-exact tables, so one recording answers for all ages at once. Two things are
-//! added: memory leaves some passes after it has the age, and memory that several processes map does not leave.
+//! added: memory leaves some passes after it has the age, and memory that several processes map does not
+//! leave.
 //!
 //! An age is judged only by the time after it could first be reached, and only if that time is as long as the
 //! age. Earlier, the idle ages are censored: memory that was idle before the start looks younger than it is.

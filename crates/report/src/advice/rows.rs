@@ -16,10 +16,10 @@ const MIN_BLOCKS: usize = 3;
 /// With more unknown memory than this share, an age is not judged.
 const MAX_UNKNOWN_SHARE: f64 = 0.5;
 
-/// Passes between the moment at which memory has the minimum age and the moment at which it leaves. The engine
-/// applies schemes with a quarter of the budget. An application costs about half of a pass, for both walk the
-/// states of all pages; so one follows every two passes, and a pass is the time until the access before an age
-/// is found. Measured on seven servers: docs/evaluation.md, advice beside reality.
+/// Passes between the moment at which memory has the minimum age and the moment at which it leaves. The
+/// engine applies schemes with a quarter of the budget. An application costs about half of a pass, for both
+/// walk the states of all pages; so one follows every two passes, and a pass is the time until the access
+/// before an age is found. Measured on seven servers: docs/evaluation.md, advice beside reality.
 const PASSES_TO_LEAVE: f64 = 3.0;
 
 /// What it costs to page one page out and in, on this machine.

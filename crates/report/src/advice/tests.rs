@@ -231,8 +231,8 @@ fn schemes_and_costs_are_told() {
         advice.notes
     );
     let figures = row(&advice, 30);
-    // 96 MiB come back in a minute, of which a tenth within 3 of the 30 seconds until the next age: 22,118 pages,
-    // 10 us of CPU time each, 7 us of waiting.
+    // 96 MiB come back in a minute, of which a tenth within 3 of the 30 seconds until the next age: 22,118
+    // pages, 10 us of CPU time each, 7 us of waiting.
     let pages = figures.refault_bytes_per_min.mid as f64 / 4096.0;
     assert!((pages - 22_118.0).abs() < 1800.0, "{pages}");
     let cpu = figures.cpu_share.unwrap();

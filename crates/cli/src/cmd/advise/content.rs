@@ -65,8 +65,8 @@ fn for_algorithm(stratum: &StratumResult<Key>, algorithm: thermo_compress::Algor
     })
 }
 
-/// The share of pages that one process alone maps, by backing and idle age. The kernel pages out no other page
-/// (`MADV_PAGEOUT` in mm/madvise.c). Nothing is read of the pages.
+/// The share of pages that one process alone maps, by backing and idle age. The kernel pages out no other
+/// page (`MADV_PAGEOUT` in mm/madvise.c). Nothing is read of the pages.
 pub(super) fn sample_exclusive(strata: &[Memory<Key>], seed: u64) -> Vec<Stratum> {
     let settings = SampleSettings {
         seed,
