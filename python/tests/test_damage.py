@@ -8,17 +8,20 @@ import random
 import struct
 import warnings
 from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
 import rows
 import thermocline
-from thermocline import _messages
+from thermocline._flatbuffer import Damaged
+from thermocline._layout import check_batch
+from thermocline._messages import MARKER, Message, Truncated, messages
 
 
 def batch_ends(data: bytes) -> list[int]:
-    return [message.end for message in _messages.messages(memoryview(data)) if hasattr(message, "end")]
+    return [message.end for message in messages(memoryview(data)) if hasattr(message, "end")]
 
 
 def test_truncated_recording_gives_complete_batches(sample: Path, tmp_path: Path) -> None:
@@ -75,7 +78,7 @@ def test_damage_is_refused_unless_rows_before_it_are_wanted(sample: Path) -> Non
         thermocline.open(sample)
     with pytest.warns(thermocline.TruncatedWarning, match=expected):
         recording = thermocline.open(sample, strict=False)
-    assert recording.truncated == _messages.Truncated(second, len(data) - second)
+    assert recording.truncated == Truncated(second, len(data) - second)
     assert (len(recording.snapshots), len(recording.notes)) == (1, 0)
 
 
@@ -112,8 +115,8 @@ def test_any_changed_bytes_give_rows_or_an_error(sample: Path) -> None:
         (b"\x78\x9c\x00\x00", "looks like the JSON of damo"),
         (b"\xff\xff\xff\xff\x10", "x is truncated before its first record"),
         (b"\xff\xff\xff\xff\0\0\0\0", "an Arrow stream without a schema"),
-        (struct.pack("<4sI", _messages.MARKER, 300_000_000), "a header of 300000000 bytes is larger than"),
-        (struct.pack("<4sI", _messages.MARKER, 8) + bytes(16), "damaged at byte 0: .*record again"),
+        (struct.pack("<4sI", MARKER, 300_000_000), "a header of 300000000 bytes is larger than"),
+        (struct.pack("<4sI", MARKER, 8) + bytes(16), "damaged at byte 0: .*record again"),
     ],
 )
 def test_foreign_file_is_named(tmp_path: Path, data: bytes, expected: str) -> None:
@@ -213,3 +216,41 @@ def test_unknown_kind_of_row_is_refused(tmp_path: Path) -> None:
         thermocline.open(path)
     with pytest.warns(thermocline.TruncatedWarning):
         assert len(thermocline.open(path, strict=False).snapshots) == 1
+
+
+Compression = Literal["zstd"] | None
+
+
+def batch(fields: list[pa.Field[Any]], compression: Compression) -> tuple[memoryview, Message]:
+    """A batch of three rows with these columns, whose values are 0, empty or null."""
+    zeros: dict[Any, Any] = {pa.string(): "", pa.bool_(): False, rows.COLUMNS.field("values").type: []}
+    columns = [
+        pa.array([None if field.nullable else zeros.get(field.type, 0)] * 3, field.type) for field in fields
+    ]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, pa.schema(fields), options=options) as stream:
+        stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+    data = memoryview(sink.getvalue().to_pybytes())
+    _, message = messages(data)
+    assert isinstance(message, Message)
+    return data, message
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_layout_of_batch_is_checked(compression: Compression) -> None:
+    fields = list(rows.COLUMNS)
+    check_batch(*batch(fields, compression))
+    filled = [pa.field(field.name, field.type, nullable=False) for field in fields]
+    check_batch(*batch(filled, compression))
+    narrow = pa.field("time_ns", pa.uint32(), nullable=False)
+    wrong: list[tuple[list[pa.Field[Any]], str]] = [
+        (fields[:-1], "a batch has too few columns"),
+        ([*fields, narrow], "a batch has too many columns"),
+        ([fields[0], narrow, *fields[2:]], "column time_ns is too short for its rows"),
+        ([pa.field("kind", pa.uint8()), *fields[1:]], "column kind has 3 of 3 rows, 3 of them null"),
+        ([*fields[:-1], pa.field("values", pa.string(), nullable=False)], "a batch has too few columns"),
+    ]
+    for columns, expected in wrong:
+        with pytest.raises(Damaged, match=expected):
+            check_batch(*batch(columns, compression))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from . import _metadata as metadata
 from ._errors import Error, TruncatedWarning
-from ._messages import MARKER, Damaged, Message, Truncated, check_batch, messages
+from ._flatbuffer import Damaged
+from ._layout import check_batch
+from ._messages import MARKER, Message, Truncated, messages
 
 if TYPE_CHECKING:
     import pyarrow as pa
