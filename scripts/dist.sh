@@ -34,12 +34,13 @@ trap 'rm -rf "$work"' EXIT
 rm -rf "$dist"
 mkdir -p "$dist"
 
-# The same files, owner, times and order give the same archive.
+# The same files, owner, times and order give the same archive; blocks of a fixed size, whatever the number of
+# CPUs.
 pack() { # ARCHIVE FOLDER NAME...
     local archive=$1 folder=$2
     shift 2
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw \
-        -C "$folder" -c "$@" | xz -T1 -6 >"$archive"
+        -C "$folder" -c "$@" | xz -T2 --block-size=32MiB -5 >"$archive"
 }
 
 echo "dist: source of $name"
