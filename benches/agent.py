@@ -114,7 +114,8 @@ def cost(agent, programs, seconds):
         passes = [target["pass_s"] for target in agent.json("/api/v1/targets")["targets"] if target["pass_s"]]
         print(f"programs {programs}, mapped {programs * 800 / 1024:.1f} GiB, resident {resident() / MIB:.0f} MiB")
         print(f"watching {share('watching_cpu_s'):.3f} % of a CPU, budget {100 * after['budget_cpu_share']:g} %;"
-              f" the whole agent {share('cpu_s'):.3f} %; scan passes {statistics.median(passes):.1f} s")
+              f" the whole agent {share('cpu_s'):.3f} %; scan passes"
+              f" {f'{statistics.median(passes):.1f} s' if passes else 'not complete'}")
         print(f"memory of the agent {after['resident_bytes'] / MIB:.1f} MiB, /metrics {statistics.median(metrics):.1f} ms"
               f" (largest {max(metrics):.1f} ms) for {size} bytes")
         print(f"history {segments / MIB:.2f} MiB")

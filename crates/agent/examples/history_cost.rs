@@ -131,18 +131,21 @@ fn write(dir: &Path, hours: u64, targets: u32) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Prints the CPU time of `question`, and how many times faster than `whole` it is.
-fn measure<T>(name: &str, whole: Option<f64>, question: impl FnOnce() -> T) -> f64 {
+/// Prints the CPU time of `question`, and which part of `whole` it is.
+fn measure<T, E: Into<Box<dyn Error>>>(
+    name: &str,
+    whole: Option<f64>,
+    question: impl FnOnce() -> Result<T, E>,
+) -> Result<f64, Box<dyn Error>> {
     let begin = clock::process_cpu();
-    let answer = question();
+    drop(question().map_err(Into::into)?);
     let seconds = clock::process_cpu().saturating_sub(begin).as_secs_f64();
-    drop(answer);
     let ratio = whole.map(|whole| format!(", 1/{:.1} of the whole", whole / seconds.max(1e-6)));
     println!(
         "{name:<44} {seconds:7.3} s of CPU time{}",
         ratio.unwrap_or_default()
     );
-    seconds
+    Ok(seconds)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -158,9 +161,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|segment| segment.bytes)
         .sum();
     println!("{hours} h of {targets} targets, {} MB", bytes / 1_000_000);
-    let whole = measure("every record", None, || {
-        history.records(&Query::default()).map(Iterator::count)
-    });
+    let whole = measure("every record", None, || -> Result<usize, Box<dyn Error>> {
+        let mut records = history.records(&Query::default())?;
+        let count = records.by_ref().count();
+        // A damaged segment would be skipped, and cost nothing.
+        let warnings = records.warnings();
+        warnings
+            .first()
+            .map_or(Ok(count), |warning| Err(warning.clone().into()))
+    })?;
     let past = Past::new(dir.path());
     let end = (START_S + hours * 3600) * 1000;
     let period = |from: u64, to: u64| Period {
@@ -175,18 +184,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let whole = Some(whole);
     measure("heatmap of 1 h in the middle, one target", whole, || {
         past.heatmap(&middle, end)
-    });
+    })?;
     measure("memory over 1 h in the middle, one target", whole, || {
         past.series(&middle, end)
-    });
+    })?;
     measure("heatmap of all, one target", whole, || {
         past.heatmap(&period(hours, 0), end)
-    });
+    })?;
     measure("memory over all, one target", whole, || {
         past.series(&period(hours, 0), end)
-    });
+    })?;
     measure("advice from all, one target", whole, || {
         past.advice(&period(hours, 0), end)
-    });
+    })?;
     Ok(())
 }
