@@ -3,6 +3,7 @@
 //!
 //! A source file that the three commands include as a module, because only a command itself can reach its
 //! parser. Nothing is run here: `tests/documents/run.py` does that.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
