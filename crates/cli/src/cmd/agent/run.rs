@@ -19,8 +19,6 @@ use crate::privileges;
 
 /// The usual configuration.
 pub(super) const CONFIG: &str = "/etc/thermo/agent.toml";
-/// The usual socket.
-
 /// The agent.
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
