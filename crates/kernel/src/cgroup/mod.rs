@@ -8,11 +8,13 @@ use crate::file::{self, FileError};
 
 mod freezer;
 mod of_process;
+mod populated;
 mod temporary;
 mod unit;
 
 pub use freezer::Freezers;
 pub use of_process::{GroupPath, paths};
+pub use populated::{populated, units};
 pub use temporary::TemporaryGroup;
 
 /// The interface of a hierarchy.

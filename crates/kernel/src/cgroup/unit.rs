@@ -60,11 +60,13 @@ impl Group {
     }
 }
 
+/// The types of units that have control groups.
+pub(super) const TYPES: [&str; 6] = ["service", "scope", "slice", "socket", "mount", "swap"];
+
 /// As in systemctl, a name without a type is a service.
 fn full_name(unit: &str) -> String {
-    let types = ["service", "scope", "slice", "socket", "mount", "swap"];
     match unit.rsplit_once('.') {
-        Some((_, kind)) if types.contains(&kind) => unit.to_owned(),
+        Some((_, kind)) if TYPES.contains(&kind) => unit.to_owned(),
         _ => format!("{unit}.service"),
     }
 }
