@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages of the named groups, and prints their names.
-# Usage: scripts/deps.sh [build] [test] [fuzz] [demo] [eval] [guest] [guest-kernel] [dashboard]
+# Usage: scripts/deps.sh [build] [test] [fuzz] [demo] [eval] [guest] [guest-kernel] [dashboard] [packages]
+#        [machines]
 set -euo pipefail
 # shellcheck source=scripts/leftovers.sh
 . "$(dirname "$0")/leftovers.sh"
@@ -10,7 +11,8 @@ packages_of() {
         # clang compiles the BPF programs that read page tables. libbpf needs libelf and zlib.
         build) echo clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev ;;
         # Minimal images lack ps. scripts/links.py and the spelling checker need Python.
-        test) echo procps util-linux python3 python3-venv ;;
+        # mandoc checks the man pages; completions are tested in the shells.
+        test) echo procps util-linux python3 python3-venv mandoc zsh fish ;;
         # libFuzzer is C++.
         fuzz) echo g++ ;;
         # The program that `make run` monitors, and its load generator. kmod loads the zram module.
@@ -23,7 +25,11 @@ packages_of() {
         guest-kernel) echo gcc make bc flex bison libelf-dev dwarves xz-utils ;;
         # The browser that opens the dashboard, and its driver. tests/dashboard/get.sh installs selenium.
         dashboard) echo chromium chromium-driver python3 python3-venv ;;
-        *) echo "deps: unknown group $1: use build, test, fuzz, demo, eval, guest, guest-kernel or dashboard" >&2; exit 2 ;;
+        # Building and checking Debian packages.
+        packages) echo debhelper dpkg-dev dh-apparmor fakeroot lintian ;;
+        # Making root file systems of Debian for the emulator.
+        machines) echo mmdebstrap e2fsprogs debian-archive-keyring ;;
+        *) echo "deps: unknown group $1: use build, test, fuzz, demo, eval, guest, guest-kernel, dashboard, packages or machines" >&2; exit 2 ;;
     esac
 }
 

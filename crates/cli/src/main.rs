@@ -21,10 +21,12 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use thermo_manual::completions;
 use thermo_term::exit;
 
 fn main() -> ExitCode {
+    completions::answer(cmd::Cli::command);
     exit::finish("thermo", cmd::Cli::parse().run(), code_of_error)
 }
 

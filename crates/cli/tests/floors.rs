@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
         "schemes",
         "compress",
     ],
-    &["targets", "report"],
+    &["targets", "report", "manual"],
     &["backends", "actions", "forecast"],
     &["runtime"],
     &["agent", "damonfs"],
@@ -33,7 +33,7 @@ const FLOORS: &[&[&str]] = &[
 const BLOCK: &[(&str, &[&str])] = &[
     ("pool", &["units", "kernel"]),
     ("pool-capi", &["units", "kernel", "pool"]),
-    ("nbd", &["units", "kernel", "term", "pool"]),
+    ("nbd", &["units", "kernel", "term", "manual", "pool"]),
 ];
 
 /// Crates below lab/, and the crates that each may use besides those of the product.

@@ -7,14 +7,17 @@
 mod cmd;
 #[cfg(test)]
 mod documentation;
+mod experiment_file;
 mod programs;
 mod stop;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use thermo_manual::completions;
 use thermo_term::exit;
 
 fn main() -> ExitCode {
+    completions::answer(cmd::Cli::command);
     exit::finish("thermo-lab", cmd::Cli::parse().run(), |_| exit::ERROR)
 }

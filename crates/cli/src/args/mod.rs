@@ -1,6 +1,7 @@
 //! Groups of flags that several verbs share, declared once.
 
 pub mod agent_address;
+pub mod candidates;
 mod intervals_goal;
 pub mod moment;
 mod monitoring;

@@ -6,7 +6,7 @@ use thermo_engine::{Attrs, IntervalsGoal};
 use thermo_units::Nanos;
 
 use super::intervals_goal::IntervalsGoalOpts;
-use super::number;
+use super::{candidates, number};
 
 /// The budget when neither a budget nor intervals are given: 1 % of one CPU.
 const DEFAULT_SHARE: CpuShare = CpuShare(10_000);
@@ -67,7 +67,7 @@ pub struct Monitoring {
     max_regions: Option<usize>,
 
     /// Tracker that finds accesses: auto, or a name that `thermo doctor` lists
-    #[arg(long, value_name = "NAME", default_value = "auto")]
+    #[arg(long, value_name = "NAME", default_value = "auto", add = candidates::trackers())]
     pub tracker: String,
 
     /// Seed of all random choices; the same seed checks the same pages

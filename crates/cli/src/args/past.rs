@@ -8,6 +8,7 @@ use thermo_recording::history::{History, NamedTarget, Query, Records};
 use thermo_recording::model::{Metadata, Record};
 use thermo_term::exit::Exit;
 
+use super::candidates;
 use super::moment::Moment;
 
 /// Flags that choose a part of the history.
@@ -34,11 +35,11 @@ pub struct Past {
     until: Option<Moment>,
 
     /// Only the target of this name, as the agent calls it
-    #[arg(long, value_name = "NAME", requires = "since", help_heading = "History")]
+    #[arg(long, value_name = "NAME", requires = "since", add = candidates::targets(), help_heading = "History")]
     target: Option<String>,
 
     /// Only targets of this policy
-    #[arg(long, value_name = "NAME", requires = "since", help_heading = "History")]
+    #[arg(long, value_name = "NAME", requires = "since", add = candidates::policies(), help_heading = "History")]
     policy: Option<String>,
 
     /// State directory of the agent

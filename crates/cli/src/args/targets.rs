@@ -8,20 +8,20 @@ use thermo_kernel::cgroup::Group;
 use thermo_kernel::user::User;
 use thermo_targets::{LayoutRule, TargetSpec};
 
-use super::number;
+use super::{candidates, number};
 
 /// Running processes, a control group, or a command to start.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Targets")]
 pub struct Targets {
     /// A process; may be given more than once
-    #[arg(long, value_name = "PID", value_parser = number::pid)]
+    #[arg(long, value_name = "PID", value_parser = number::pid, add = candidates::pids())]
     pub pid: Vec<u32>,
 
     /// All processes of a control group and of its descendants. PATH as in /proc/PID/cgroup, like
     /// /system.slice/redis.service, or the whole directory: /sys/fs/cgroup/... (version 2) or
     /// /sys/fs/cgroup/memory/... (version 1)
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", add = candidates::cgroups())]
     pub cgroup: Option<String>,
 
     /// Monitor child processes of the targets, too (default with CMD)
@@ -69,6 +69,7 @@ pub struct TargetsOrSystem {
     #[arg(
         long,
         value_name = "UNIT",
+        add = candidates::units(),
         conflicts_with = "cgroup",
         help_heading = "Targets"
     )]
@@ -79,7 +80,7 @@ pub struct TargetsOrSystem {
     system: bool,
 
     /// With --system or --cgroup: skip programs of this name; may be given more than once
-    #[arg(long, value_name = "NAME", help_heading = "Targets")]
+    #[arg(long, value_name = "NAME", add = candidates::programs(), help_heading = "Targets")]
     exclude: Vec<String>,
 }
 

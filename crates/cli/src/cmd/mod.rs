@@ -6,6 +6,7 @@ mod doctor;
 mod export;
 mod forecast;
 mod fs;
+mod generate;
 mod hint;
 mod lifecycle;
 mod lru_sort;
@@ -19,6 +20,7 @@ mod schemes;
 mod top;
 
 use clap::{Parser, Subcommand};
+pub use lifecycle::default_socket as lifecycle_socket;
 use thermo_term::exit::Exit;
 
 /// Find out which memory of running programs is hot and which is cold, and act on it.
@@ -56,6 +58,8 @@ enum Verb {
     Lifecycle(lifecycle::Lifecycle),
     Fs(fs::Fs),
     #[command(hide = true)]
+    Gen(thermo_manual::Gen),
+    #[command(hide = true)]
     Nbd(moved::Arguments),
     #[command(hide = true)]
     Workload(moved::Arguments),
@@ -86,6 +90,7 @@ impl Cli {
             Verb::Pagein(verb) => verb.run(),
             Verb::Lifecycle(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
+            Verb::Gen(verb) => verb.run(&generate::PROGRAM),
             Verb::Nbd(_) => moved::to("nbd", "thermo-nbd"),
             Verb::Workload(_) => moved::to("workload", "thermo-lab workload"),
             Verb::Eval(_) => moved::to("eval", "thermo-lab"),

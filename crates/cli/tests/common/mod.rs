@@ -64,6 +64,33 @@ pub fn json(dir: &Path, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Every verb that `--help` lists, as its words, with its help. The program itself comes first, without
+/// words.
+pub fn help_of_all_verbs(dir: &Path) -> Vec<(Vec<String>, String)> {
+    let mut found = Vec::new();
+    let mut verbs = vec![Vec::new()];
+    while let Some(verb) = verbs.pop() {
+        let arguments: Vec<&str> = verb.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = String::from_utf8(run(dir, &arguments).stdout).unwrap();
+        verbs.extend(subverbs(&help, &verb));
+        found.push((verb, help));
+    }
+    found
+}
+
+/// The verbs below "Commands:", each preceded by its parent verbs.
+fn subverbs(help: &str, parents: &[String]) -> Vec<Vec<String>> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    listed
+        .take_while(|line| !line.is_empty())
+        // Lines with a deeper indent continue a description.
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(|name| parents.iter().cloned().chain([name.to_owned()]).collect())
+        .collect()
+}
+
 /// Standard error as text.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -3,6 +3,7 @@
 
 mod experiment;
 mod forecast;
+mod generate;
 mod lifecycle;
 mod monitor;
 mod squeeze;
@@ -108,6 +109,9 @@ enum Command {
     Neighbour(squeeze::Neighbour),
 
     Workload(workload::Workload),
+
+    #[command(hide = true)]
+    Gen(thermo_manual::Gen),
 }
 
 impl Cli {
@@ -126,6 +130,7 @@ impl Cli {
             Command::Squeeze(command) => command.run(),
             Command::Neighbour(command) => command.run(),
             Command::Workload(command) => command.run(),
+            Command::Gen(command) => command.run(&generate::PROGRAM),
         }
     }
 }

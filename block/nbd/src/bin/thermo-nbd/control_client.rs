@@ -14,7 +14,7 @@ use thermo_units::printable;
 /// Timeout for the reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A command to a running server.
+/// Commands that do not serve; all but the last go to a running server.
 #[derive(Debug, clap::Subcommand)]
 pub enum ControlCommand {
     /// Print the status of a running server
@@ -54,6 +54,8 @@ pub enum ControlCommand {
         #[arg(long, value_name = "PATH")]
         control: PathBuf,
     },
+    #[command(hide = true)]
+    Gen(thermo_manual::Gen),
 }
 
 impl ControlCommand {
@@ -83,6 +85,7 @@ impl ControlCommand {
                 let status = parse_reply(&request(&control, "squeeze")?)?;
                 output::text(&status_text::released(&status))?;
             }
+            Self::Gen(verb) => return verb.run(&crate::generate::PROGRAM),
         }
         Ok(Exit::Done)
     }

@@ -14,6 +14,7 @@ mod control_client;
 #[cfg(test)]
 mod documentation;
 mod exports;
+mod generate;
 mod memory;
 mod panic;
 mod serve;
@@ -21,10 +22,12 @@ mod stats;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use thermo_manual::completions;
 use thermo_term::exit;
 
 fn main() -> ExitCode {
+    completions::answer(serve::Cli::command);
     panic::end_process_at_panic();
     exit::finish("thermo-nbd", serve::Cli::parse().run(), |_| exit::ERROR)
 }

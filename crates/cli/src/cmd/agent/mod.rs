@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use thermo_term::exit::Exit;
 
 use crate::args::agent_address::AgentAddress;
+use crate::args::candidates;
 
 /// Watch programs for as long as the machine runs, and act where the configuration allows it.
 ///
@@ -56,6 +57,7 @@ enum Verb {
   thermo agent explain 4242 --json")]
     Explain {
         /// The process
+        #[arg(add = candidates::pids())]
         pid: u32,
         #[command(flatten)]
         common: Common,
@@ -66,6 +68,7 @@ enum Verb {
   thermo agent why redis.service --json")]
     Why {
         /// Only of this target
+        #[arg(add = candidates::targets())]
         target: Option<String>,
         #[command(flatten)]
         common: Common,
@@ -91,6 +94,7 @@ enum Verb {
   thermo agent pause")]
     Pause {
         /// The policy
+        #[arg(add = candidates::policies())]
         policy: Option<String>,
         #[command(flatten)]
         common: Common,
@@ -101,6 +105,7 @@ enum Verb {
   thermo agent resume")]
     Resume {
         /// The policy
+        #[arg(add = candidates::policies())]
         policy: Option<String>,
         #[command(flatten)]
         common: Common,
@@ -111,9 +116,10 @@ enum Verb {
   thermo agent mode databases act")]
     Mode {
         /// The policy
+        #[arg(add = candidates::policies())]
         policy: String,
         /// observe, dry-run or act
-        #[arg(value_parser = client::mode)]
+        #[arg(value_parser = client::mode, add = candidates::modes())]
         mode: thermo_agent::api::Mode,
         #[command(flatten)]
         common: Common,

@@ -19,6 +19,7 @@ use crate::privileges;
 
 /// The usual configuration.
 pub(super) const CONFIG: &str = "/etc/thermo/agent.toml";
+
 /// The agent.
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {

@@ -24,6 +24,7 @@ use thermo_targets::{TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 use thermo_units::printable;
 
+use crate::args::candidates;
 use crate::privileges;
 use crate::session::{Host, Requirements};
 
@@ -59,7 +60,7 @@ pub struct Fs {
     system: bool,
 
     /// Tracker that finds accesses: auto, pte or smaps
-    #[arg(long, value_name = "NAME", default_value = "auto")]
+    #[arg(long, value_name = "NAME", default_value = "auto", add = candidates::control_file_trackers())]
     tracker: String,
 
     /// Act as perf, with the events of this socket

@@ -24,7 +24,7 @@ use thermo_term::exit::Exit;
 use thermo_term::interrupt;
 use thermo_units::{AddrRange, Bytes, Nanos};
 
-use crate::args::number;
+use crate::args::{candidates, number};
 use crate::privileges;
 use crate::session::Host;
 
@@ -45,7 +45,7 @@ const POLL: Duration = Duration::from_millis(20);
   thermo hint lru_prio --page-cache /var/lib/db/index.dat")]
 pub struct Hint {
     /// Action to apply
-    #[arg(value_name = "ACTION")]
+    #[arg(value_name = "ACTION", add = candidates::actions())]
     action: Action,
 
     #[command(flatten)]
@@ -80,22 +80,22 @@ pub struct Hint {
 #[command(next_help_heading = "Targets")]
 struct TargetArgs {
     /// A process; may be given more than once
-    #[arg(long, value_name = "PID", value_parser = number::pid)]
+    #[arg(long, value_name = "PID", value_parser = number::pid, add = candidates::pids())]
     pid: Vec<u32>,
 
     /// All processes of a control group and of its descendants. PATH as in /proc/PID/cgroup, like
     /// /system.slice/redis.service, or the whole directory: /sys/fs/cgroup/... (version 2) or
     /// /sys/fs/cgroup/memory/... (version 1)
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", add = candidates::cgroups())]
     cgroup: Option<String>,
 
     /// All processes of a systemd unit of the system or of the calling user, found by the name of its control
     /// group
-    #[arg(long, value_name = "UNIT", conflicts_with = "cgroup")]
+    #[arg(long, value_name = "UNIT", conflicts_with = "cgroup", add = candidates::units())]
     unit: Option<String>,
 
     /// All processes of a program, by its name as ps shows it; may be given more than once
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = candidates::programs())]
     name: Vec<String>,
 
     /// Instead of processes: the resident pages of this file, mapped or not (lru_prio, lru_deprio and stat);

@@ -9,14 +9,17 @@ use thermo_term::output;
 use thermo_units::printable;
 
 use super::{Common, default_socket, text};
+use crate::args::candidates;
 
 /// `set APP STATE`.
 #[derive(Debug, clap::Args)]
 pub struct Set {
     /// Name of the application in the description
+    #[arg(add = candidates::apps())]
     app: String,
 
     /// New state: foreground, perceptible, background or cached
+    #[arg(add = candidates::states())]
     state: State,
 
     #[command(flatten)]
@@ -34,6 +37,7 @@ pub struct Status {
 #[derive(Debug, clap::Args)]
 pub struct Why {
     /// Name of the application in the description
+    #[arg(add = candidates::apps())]
     app: String,
 
     #[command(flatten)]

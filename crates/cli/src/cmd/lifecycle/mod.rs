@@ -88,7 +88,7 @@ pub(super) fn access_probe() -> Option<Box<dyn thermo_agent::lifecycle::AccessPr
 }
 
 /// The socket of the daemon, unless another is named.
-pub(super) fn default_socket() -> anyhow::Result<PathBuf> {
+pub fn default_socket() -> anyhow::Result<PathBuf> {
     let folder = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run")
     } else {
