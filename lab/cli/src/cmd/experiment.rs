@@ -7,7 +7,7 @@ use thermo_experiments::{Experiment, Options, Progress, Results, run};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 
-use crate::{programs, stop};
+use crate::{experiment_file, programs, stop};
 
 /// Selects the experiment, the runs to make and the output format.
 #[derive(Debug, clap::Args)]
@@ -45,9 +45,9 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Runs the given experiment file, or by default `workloads/experiments/SUBCOMMAND.toml`.
+    /// Runs the given experiment file, or the one of the subcommand.
     pub fn run(self, subcommand: &str) -> anyhow::Result<Exit> {
-        let default_file = || PathBuf::from(format!("workloads/experiments/{subcommand}.toml"));
+        let default_file = || experiment_file::default_for(subcommand);
         let experiment = Experiment::read(&self.file.clone().unwrap_or_else(default_file))?;
         let options = self.options(&experiment)?;
         let results = run(&experiment, &options, &mut print_progress)?;

@@ -8,7 +8,7 @@ use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 use thermo_units::Nanos;
 
-use crate::{programs, stop};
+use crate::{experiment_file, programs, stop};
 
 /// Selects the experiment, the workloads, the times and the output format.
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ impl Forecast {
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
-        let default_file = || PathBuf::from("workloads/experiments/forecast.toml");
+        let default_file = || experiment_file::default_for("forecast");
         let mut plan = Plan::read(&self.file.clone().unwrap_or_else(default_file))?;
         plan.select(&self.workload)?;
         if !self.age.is_empty() {

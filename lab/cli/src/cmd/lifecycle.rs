@@ -6,7 +6,7 @@ use thermo_experiments::lifecycle::{self, Options, Plan};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 
-use crate::{programs, stop};
+use crate::{experiment_file, programs, stop};
 
 /// Selects the experiment, the runs to make and the output format.
 #[derive(Debug, clap::Args)]
@@ -34,8 +34,8 @@ pub struct Lifecycle {
 impl Lifecycle {
     /// Makes the missing runs and prints the table.
     pub fn run(self) -> anyhow::Result<Exit> {
-        let default_file = PathBuf::from("workloads/experiments/lifecycle.toml");
-        let plan = Plan::read(&self.file.unwrap_or(default_file))?;
+        let default_file = || experiment_file::default_for("lifecycle");
+        let plan = Plan::read(&self.file.unwrap_or_else(default_file))?;
         let options = Options {
             results_dir: self.results.unwrap_or_else(|| PathBuf::from(&plan.name)),
             repeats: self.repeats,
