@@ -7,7 +7,7 @@
  * free memory) and squeezes all pools.
  *
  * Every function may be called by any thread at any time, unless its comment says otherwise. Link with
- * the static library and -lpthread -ldl -lm. */
+ * -lthermo_pool, or with the static library and -lpthread -ldl -lm. */
 #ifndef THERMO_POOL_H
 #define THERMO_POOL_H
 
