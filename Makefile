@@ -5,9 +5,6 @@ CARGO := scripts/cargo.sh
 RUN_SECONDS ?= 25
 
 PREFIX ?= /usr/local
-# The commands for servers. thermo-lab sets up load, swap and control groups for experiments and is not
-# installed.
-INSTALLED = thermo thermo-nbd
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help run test python soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard story top dist clean
@@ -20,7 +17,10 @@ help:
 	@echo "make fuzz        fuzz every parser and protocol, FUZZ_SECONDS each (60)"
 	@echo "make nightly     what takes too long for make test: each fuzz target for 10 s"
 	@echo "make build       thermo, thermo-nbd and thermo-lab in target/release"
-	@echo "make install     install thermo, thermo-nbd and the scheme files in DESTDIR/PREFIX (/usr/local)"
+	@echo "make install     install thermo and thermo-nbd with man pages, completions and scheme files in"
+	@echo "                 DESTDIR/PREFIX (/usr/local)"
+	@echo "make deb         build Debian packages in target/debian"
+	@echo "make packages    install, upgrade and purge the packages in emulated Debian 12 and 13"
 	@echo "make kills       kill every command 1,000 times at random moments, and check what is left (root)"
 	@echo "make faults      make system calls of each command fail, and check what it does (root)"
 	@echo "make strangers   hostile clients at every socket and control file (root)"
@@ -63,10 +63,18 @@ build:
 
 # Installs the output of `make build`, so that nothing is compiled as root.
 install:
-	@for command in $(INSTALLED); do [ -x $(TARGET_DIR)/release/$$command ] || { echo "install: run  make build  first" >&2; exit 2; }; done
-	@for command in $(INSTALLED); do install -D -s -m 755 $(TARGET_DIR)/release/$$command $(DESTDIR)$(PREFIX)/bin/$$command || exit 1; done
-	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/thermocline/schemes schemes/*
-	@echo "installed $(INSTALLED) in $(DESTDIR)$(PREFIX)/bin, scheme files in $(DESTDIR)$(PREFIX)/share/thermocline/schemes"
+	@TARGET_DIR=$(TARGET_DIR) PREFIX=$(PREFIX) packaging/install.sh
+
+# Debian packages, in TARGET_DIR/debian.
+.PHONY: deb packages
+deb: build
+	@scripts/deps.sh packages
+	@TARGET_DIR=$(TARGET_DIR) packaging/deb.sh
+
+# Not part of `make test`: it downloads packages of Debian 12 and 13, and emulation takes minutes.
+packages: build
+	@scripts/deps.sh packages guest machines
+	@tests/packages.sh
 
 lint:
 	@$(CARGO) fmt --all --check
