@@ -75,6 +75,7 @@ check_wheel() { # VERSION PYTHON
     make_environment "$2" "$environment"
     CARGO_TARGET_DIR=$target "$environment/bin/pip" install --quiet --force-reinstall --no-deps ./python
     echo "wheel built and installed in $((SECONDS - begin)) s"
+    [ "$("$environment/bin/thermo" --version)" = "thermo $("$environment/bin/python" -c 'import thermocline; print(thermocline.__version__)')" ]
     THERMO=$environment/bin/thermo run_checks "$environment"
     checked+=("$1, the wheel")
 }

@@ -19,13 +19,13 @@ SCHEMA_1 = Path(__file__).parents[2] / "crates" / "recording" / "tests" / "data"
 @pytest.fixture
 def thermo() -> str:
     """The program `thermo` that the environment variable THERMO names."""
-    return _program("THERMO", "thermo is not built: run  scripts/python.sh")
+    return _program("THERMO", "thermo is not built: run  make python")
 
 
 @pytest.fixture
 def fake_agent() -> str:
     """The agent with made-up figures, an example of crates/web."""
-    return _program("THERMO_FAKE_AGENT", "fake_agent is not built: run  scripts/python.sh")
+    return _program("THERMO_FAKE_AGENT", "fake_agent is not built: run  make python")
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "thermo"
     path.touch(mode=0o700)
     monkeypatch.setenv("THERMO", str(path))
+    monkeypatch.setattr(_program, "_of_wheel", lambda: None)
     return path
 
 
@@ -94,6 +95,7 @@ def test_record_into_existing_file_keeps_it_as_old(thermo: str, busy: int, sampl
         (os.getpid(), "1x", "invalid value '1x' for '--duration <TIME>'"),
         (os.getpid(), -1, "invalid value '-1.000s' for '--duration <TIME>'"),
     ],
+    ids=["no process", "no time", "negative time"],
 )
 def test_refusal_of_thermo_is_the_exception(
     thermo: str, pid: int, duration: float | str, expected: str
@@ -169,9 +171,9 @@ def test_arguments_are_those_of_thermo_record(script: Path, sample: Path, tmp_pa
 def test_program_is_of_wheel_then_variable_then_path(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_program, "_of_wheel", lambda: "/wheel/thermo")
-    assert _program.find() == "/wheel/thermo"
-    monkeypatch.setattr(_program, "_of_wheel", lambda: None)
+    with monkeypatch.context() as installed:
+        installed.setattr(_program, "_of_wheel", lambda: "/wheel/thermo")
+        assert _program.find() == "/wheel/thermo"
     assert _program.find() == str(script)
     monkeypatch.setenv("THERMO", str(tmp_path / "none"))
     with pytest.raises(thermocline.Error, match="THERMO is .*none, which is not a program: set it to"):
