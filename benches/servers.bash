@@ -182,7 +182,7 @@ workload_node() {
 }
 
 workload_java() {
-    serve java -Xms1600m -Xmx1600m -Xmn64m workloads/load/Cache.java $((random_pages * 2)) 1000000000 1 1
+    serve java -Xms1200m -Xmx1200m -Xmn64m workloads/load/Cache.java $((random_pages * 2)) 5000000 1 1
 }
 
 missing() { # WORKLOAD
