@@ -29,7 +29,7 @@ def cells(ax: Axes, which: int = 0) -> list[list[Any]]:
     """The cells of a layer, a list for each row from below: 0 is the access rate, 1 unknown memory."""
     mesh = ax.collections[which]
     assert isinstance(mesh, QuadMesh)
-    values = np.ma.masked_invalid(np.ma.asarray(mesh.get_array()))
+    values: Any = np.ma.masked_invalid(np.ma.asarray(mesh.get_array()))
     return [[None if cell is np.ma.masked else float(cell) for cell in row] for row in values]
 
 
