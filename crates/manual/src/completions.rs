@@ -1,5 +1,5 @@
 //! Shell completions. The script for a shell asks the command itself at each Tab: it runs the command with
-//! the variable `VARIABLE` and the words so far, and the command answers from its clap declaration.
+//! the variable `THERMO_COMPLETE` and the words so far, and the command answers from its clap declaration.
 //!
 //! A flag or argument whose values depend on the machine names its candidates in its declaration: `#[arg(add
 //! = completions::pids())]`. Where candidates cannot be read there are none; nothing is printed into the
