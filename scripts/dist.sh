@@ -24,8 +24,7 @@ esac
 version=$(sed -n '/^\[workspace.package\]/,/^$/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 name=thermocline-$version
 binaries="thermo thermo-nbd thermo-lab"
-libraries="libthermo.so libthermo_pool_capi.so"
-target=$(rustc -vV | sed -n 's/^host: //p')
+bin=$name-$(rustc -vV | sed -n 's/^host: //p')
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 dist=$PWD/target/dist
@@ -51,10 +50,10 @@ mkdir -p "$source/.cargo"
 (cd "$source" && cargo vendor --quiet --locked --versioned-dirs vendor >.cargo/config.toml)
 pack "$dist/$name.tar.xz" "$work/source" "$name"
 
-# Unpacks the source in a folder, builds it there without a network, and leaves binaries in FOLDER/out.
+# Unpacks the source in a folder, builds it there without a network, and leaves what `make install` installs in
+# FOLDER/$bin, and the debug files in FOLDER/$bin-debug.
 build() { # FOLDER
-    local folder=$1 src=$1/$name known=/usr/src/$name file
-    mkdir -p "$folder/out"
+    local folder=$1 src=$1/$name known=/usr/src/$name file debug
     tar -xJf "$dist/$name.tar.xz" -C "$folder"
     (
         cd "$src"
@@ -64,40 +63,44 @@ build() { # FOLDER
         export CFLAGS="-ffile-prefix-map=$src=$known" CXXFLAGS="-ffile-prefix-map=$src=$known"
         cargo build --quiet --release --locked --offline -p thermo-cli -p thermo-nbd -p thermo-lab \
             -p thermo-capi -p thermo-pool-capi
+        STRIP=no DESTDIR=$folder/root DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F) \
+            packaging/install.sh lab libraries >/dev/null
     )
-    for file in $binaries $libraries; do
-        objcopy --only-keep-debug --compress-debug-sections=zlib "$src/target/release/$file" "$folder/out/$file.debug"
-        strip -o "$folder/out/$file" "$src/target/release/$file"
-        (cd "$folder/out" && objcopy --add-gnu-debuglink="$file.debug" "$file" && chmod -x "$file.debug")
+    mv "$folder/root/usr/local" "$folder/$bin"
+    mkdir -p "$folder/$bin-debug"
+    for file in "$folder/$bin"/bin/* "$folder/$bin"/lib/*.so.1.*; do
+        debug=$folder/$bin-debug/${file##*/}.debug
+        objcopy --only-keep-debug --compress-debug-sections=zlib "$file" "$debug"
+        strip "$file"
+        (cd "$folder/$bin-debug" && objcopy --add-gnu-debuglink="${debug##*/}" "$file")
+        chmod 644 "$debug"
     done
+    strip --strip-debug "$folder/$bin"/lib/*.a
+    rm -rf "$src" "$folder/root"
 }
 
 echo "dist: binaries, from the source archive, offline (some minutes)"
-build "$work/a"
+build "$work"
 if [ -n "$check" ]; then
     echo "dist: binaries again, in another folder"
     other=$(mktemp -d /var/tmp/dist.XXXXXX)
     trap 'rm -rf "$work" "$other"' EXIT
     build "$other"
-    diff -r "$work/a/out" "$other/out" || { echo "dist: the two builds differ" >&2; exit 1; }
+    { diff -r "$work/$bin" "$other/$bin" && diff -r "$work/$bin-debug" "$other/$bin-debug"; } || { echo "dist: the two builds differ" >&2; exit 1; }
     echo "dist: both builds are equal, byte for byte"
 fi
 
-bin=$name-$target
-mkdir -p "$work/$bin/bin" "$work/$bin/lib" "$work/$bin/include" "$work/debug/$bin-debug"
-for file in $binaries; do mv "$work/a/out/$file" "$work/$bin/bin/"; done
-for file in $libraries; do mv "$work/a/out/$file" "$work/$bin/lib/"; done
-mv "$work/a/out/"*.debug "$work/debug/$bin-debug/"
-cp crates/capi/include/*.h block/pool-capi/include/*.h "$work/$bin/include/"
-cp -r schemes packaging README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/$bin/"
+mkdir "$work/$bin/packaging"
+cp -r packaging/systemd packaging/apparmor packaging/agent.toml packaging/prometheus packaging/grafana "$work/$bin/packaging/"
+cp README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/$bin/"
 pack "$dist/$bin.tar.xz" "$work" "$bin"
-pack "$dist/$bin-debug.tar.xz" "$work/debug" "$bin-debug"
+pack "$dist/$bin-debug.tar.xz" "$work" "$bin-debug"
 
 echo "dist: SBOM"
 tools=${CARGO_TARGET_DIR:-$PWD/target}/tools
 PATH="$tools/bin:$PATH"
 command -v cargo-cyclonedx >/dev/null || cargo install --quiet --locked --root "$tools" cargo-cyclonedx
-(cd "$source" && cargo cyclonedx --quiet --format json --describe binaries --target "$target")
+(cd "$source" && cargo cyclonedx --quiet --format json --describe binaries --target "${bin#"$name-"}")
 for file in $binaries; do
     found=$(find "$source" -name "${file}_bin.cdx.json" -not -path '*/vendor/*')
     cp "$found" "$dist/$file-$version.cdx.json"
