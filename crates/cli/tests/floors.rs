@@ -19,6 +19,7 @@ const FLOORS: &[&[&str]] = &[
         "recording",
         "schemes",
         "compress",
+        "fleet",
     ],
     &["targets", "report", "manual"],
     &["backends", "actions", "forecast"],
