@@ -27,7 +27,7 @@ const FLOORS: &[&[&str]] = &[
     &["agent", "damonfs"],
     &["web"],
     &["top"],
-    &["cli", "capi"],
+    &["cli", "capi", "upload"],
 ];
 
 /// Crates below block/, and the crates that each may use.

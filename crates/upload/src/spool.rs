@@ -1,0 +1,217 @@
+//! The folder in which finished files wait: `date=DAY/cluster=NAME/NODE.SECONDS.v1.parquet`.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, ensure};
+
+/// Folders below the spool: date and cluster.
+const DEPTH: usize = 2;
+
+/// The folder in which finished files wait.
+#[derive(Debug)]
+pub struct Spool {
+    root: PathBuf,
+}
+
+/// A file that waits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waiting {
+    /// Path below the spool. Names begin with the date, so the oldest day sorts first.
+    pub name: String,
+}
+
+/// The content of a file, and what identifies this content.
+#[derive(Debug)]
+pub struct Content {
+    /// All bytes.
+    pub bytes: Vec<u8>,
+    state: FileState,
+}
+
+/// Changes when a file is replaced or written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileState {
+    inode: u64,
+    length: u64,
+    modified: SystemTime,
+}
+
+impl FileState {
+    fn of(metadata: &Metadata) -> io::Result<Self> {
+        Ok(Self {
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: metadata.modified()?,
+        })
+    }
+}
+
+impl Spool {
+    /// The spool at `root`.
+    ///
+    /// # Errors
+    /// It is not a folder.
+    pub fn open(root: &Path) -> anyhow::Result<Self> {
+        let metadata = fs::metadata(root).with_context(|| {
+            format!(
+                "cannot read {}: give the agent's export folder with --from",
+                root.display()
+            )
+        })?;
+        ensure!(
+            metadata.is_dir(),
+            "{} is not a folder: give the agent's export folder with --from",
+            root.display()
+        );
+        Ok(Self {
+            root: root.to_owned(),
+        })
+    }
+
+    /// The files that wait, the oldest first. Files that are still written have other names.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn waiting(&self) -> io::Result<Vec<Waiting>> {
+        let mut files = Vec::new();
+        self.collect(&self.root, DEPTH, &mut files)?;
+        files.sort();
+        Ok(files)
+    }
+
+    fn collect(&self, folder: &Path, depth: usize, files: &mut Vec<Waiting>) -> io::Result<()> {
+        let entries = match fs::read_dir(folder) {
+            // The agent drops old files and their folders meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && folder != self.root => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() && depth > 0 {
+                self.collect(&path, depth - 1, files)?;
+            } else if kind.is_file() && depth == 0 && path.extension().is_some_and(|end| end == "parquet") {
+                let name = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
+                files.extend(name.map(|name| Waiting {
+                    name: name.to_owned(),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file. `None`: it has gone meanwhile.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, file: &Waiting) -> io::Result<Option<Content>> {
+        let path = self.root.join(&file.name);
+        let read = || {
+            let state = FileState::of(&fs::metadata(&path)?)?;
+            let bytes = fs::read(&path)?;
+            Ok::<_, io::Error>(Content { bytes, state })
+        };
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            content => content.map(Some),
+        }
+    }
+
+    /// Removes a file whose `content` is stored, and folders that are empty then. A file that was replaced
+    /// meanwhile stays, and is moved the next time.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(&self, file: &Waiting, content: &Content) -> io::Result<()> {
+        let path = self.root.join(&file.name);
+        match fs::metadata(&path).and_then(|metadata| FileState::of(&metadata)) {
+            Ok(state) if state == content.state => fs::remove_file(&path)?,
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        for folder in path.ancestors().skip(1).take(DEPTH) {
+            match fs::remove_dir(folder) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => break,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+
+    fn spool(files: &[&str]) -> (tempfile::TempDir, Spool) {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        let spool = Spool::open(folder.path()).unwrap();
+        (folder, spool)
+    }
+
+    #[test]
+    fn finished_files_wait_oldest_first() {
+        let (_folder, spool) = spool(&[
+            "date=2026-11-03/cluster=a/n.2.v1.parquet",
+            "date=2026-11-02/cluster=a/n.1.v1.parquet",
+            "date=2026-11-02/cluster=a/n.3.v1.parquet.part",
+            "window.jsonl",
+            "date=2026-11-02/stray.parquet",
+        ]);
+        let names: Vec<String> = spool
+            .waiting()
+            .unwrap()
+            .into_iter()
+            .map(|file| file.name)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "date=2026-11-02/cluster=a/n.1.v1.parquet",
+                "date=2026-11-03/cluster=a/n.2.v1.parquet"
+            ]
+        );
+    }
+
+    #[test]
+    fn replaced_file_stays() {
+        let (folder, spool) = spool(&["date=d/cluster=c/n.1.v1.parquet"]);
+        let file = spool.waiting().unwrap().remove(0);
+        let content = spool.read(&file).unwrap().unwrap();
+        fs::write(folder.path().join(&file.name), "newer and longer than before").unwrap();
+        spool.remove(&file, &content).unwrap();
+        assert_eq!(spool.waiting().unwrap(), [file.clone()]);
+        let content = spool.read(&file).unwrap().unwrap();
+        spool.remove(&file, &content).unwrap();
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            0,
+            "folders are removed, too"
+        );
+        assert!(spool.read(&file).unwrap().is_none());
+    }
+
+    #[test]
+    fn folder_must_exist() {
+        let error = Spool::open(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot read /nonexistent: give the agent's export folder with --from"
+        );
+        let error = Spool::open(Path::new("/proc/version")).unwrap_err().to_string();
+        assert!(error.contains("is not a folder"), "{error}");
+    }
+}
