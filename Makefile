@@ -67,13 +67,16 @@ install:
 
 # Debian packages, in TARGET_DIR/debian.
 .PHONY: deb packages
-deb: build
+deb:
+	@scripts/deps.sh build
+	@scripts/small.sh
 	@scripts/deps.sh packages
 	@TARGET_DIR=$(TARGET_DIR) packaging/deb.sh
 
 # Not part of `make test`: it downloads packages of Debian 12 and 13, and emulation takes minutes.
-packages: build
-	@scripts/deps.sh packages guest machines
+packages:
+	@scripts/deps.sh build packages guest machines
+	@scripts/small.sh
 	@tests/packages.sh
 
 lint:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the Debian packages in target/debian from the output of `make build`. Needs no root.
+# Builds the Debian packages in target/debian from the output of scripts/small.sh. Needs no root.
 # Usage: packaging/deb.sh
 #
 # TARGET_DIR       the output of cargo (CARGO_TARGET_DIR, or target)
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 source=$PWD
 TARGET_DIR=$(realpath "${TARGET_DIR:-${CARGO_TARGET_DIR:-target}}")
-export TARGET_DIR
+export TARGET_DIR PROFILE=small
 packages=${PACKAGES:-$TARGET_DIR/debian}
 rm -rf "$packages"
 build=$packages/build
@@ -27,6 +27,8 @@ unit() { # UNIT PACKAGE USER
 unit thermo-agent.service thermocline.thermo-agent.service thermo
 unit thermo-agent.socket thermocline.thermo-agent.socket thermo
 unit thermo-lifecycle.service thermocline.thermo-lifecycle.service thermo
+unit thermo-upload.service thermo-upload.service thermo
+sed -i '/^User=thermo-agent$/d' "$build/debian/thermo-upload.service"
 unit thermo-nbd.service thermo-nbd.service thermo-nbd
 unit thermo-nbd.socket thermo-nbd.socket thermo-nbd
 sed -i 's|^SocketMode=.*|&\nSocketGroup=thermo|' "$build/debian/thermocline.thermo-agent.socket"

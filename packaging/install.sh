@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the output of `make build`: commands, man pages, completions and scheme files. `make install` and
 # the Debian packages use it.
-# Usage: packaging/install.sh [lab] [libraries]
+# Usage: packaging/install.sh [lab] [upload] [libraries]
 #
-# lab, libraries   also thermo-lab with its workloads, and the C libraries
+# lab, upload, libraries   also thermo-lab with its workloads, thermo-upload, and the C libraries
 # DESTDIR, PREFIX  where to (PREFIX=/usr/local)
 # LIBDIR           folder of libraries (PREFIX/lib)
 # ZSH              folder of zsh's completions (PREFIX/share/zsh/site-functions)
 # TARGET_DIR       the output of cargo (target)
+# PROFILE          the profile it was built with (release)
 # STRIP=no         keep the symbols, for packages with debug symbols
 # DATE             date in the man pages (today)
 set -euo pipefail
@@ -17,7 +18,7 @@ prefix=${PREFIX:-/usr/local}
 to=${DESTDIR:-}$prefix
 library_folder=${LIBDIR:-$prefix/lib}
 zsh=${DESTDIR:-}${ZSH:-$prefix/share/zsh/site-functions}
-built=${TARGET_DIR:-target}/release
+built=${TARGET_DIR:-target}/${PROFILE:-release}
 date=${DATE:-$(date -u +%F)}
 strip=(-s)
 [ "${STRIP:-}" != no ] || strip=()
@@ -74,11 +75,12 @@ done
 for more in "$@"; do
     case "$more" in
         lab) install_lab ;;
+        upload) install_command thermo-upload ;;
         libraries)
             install_library libthermo libthermo crates/capi/include/thermo.h
             install_library libthermo_pool_capi libthermo_pool block/pool-capi/include/thermo_pool.h
             ;;
-        *) echo "install: unknown word $more: use lab or libraries" >&2; exit 2 ;;
+        *) echo "install: unknown word $more: use lab, upload or libraries" >&2; exit 2 ;;
     esac
 done
 echo "installed in $to"

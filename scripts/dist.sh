@@ -23,7 +23,7 @@ esac
 
 version=$(sed -n '/^\[workspace.package\]/,/^$/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 name=thermocline-$version
-binaries="thermo thermo-nbd thermo-lab"
+binaries="thermo thermo-nbd thermo-lab thermo-upload"
 bin=$name-$(rustc -vV | sed -n 's/^host: //p')
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
@@ -61,10 +61,9 @@ build() { # FOLDER
         export CARGO_TARGET_DIR=$src/target CARGO_INCREMENTAL=0
         export RUSTFLAGS="--remap-path-prefix=$src=$known"
         export CFLAGS="-ffile-prefix-map=$src=$known" CXXFLAGS="-ffile-prefix-map=$src=$known"
-        cargo build --quiet --release --locked --offline -p thermo-cli -p thermo-nbd -p thermo-lab \
-            -p thermo-capi -p thermo-pool-capi
-        STRIP=no DESTDIR=$folder/root DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F) \
-            packaging/install.sh lab libraries >/dev/null
+        scripts/small.sh --quiet --offline
+        STRIP=no PROFILE=small DESTDIR=$folder/root DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F) \
+            TARGET_DIR=$src/target packaging/install.sh lab upload libraries >/dev/null
     )
     mv "$folder/root/usr/local" "$folder/$bin"
     mkdir -p "$folder/$bin-debug"

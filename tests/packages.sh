@@ -4,7 +4,7 @@
 # the machines.
 # Usage: tests/packages.sh [bookworm] [trixie]
 #
-# TARGET_DIR=FOLDER   the output of cargo, with a release build (CARGO_TARGET_DIR, or target)
+# TARGET_DIR=FOLDER   the output of cargo, with the build of scripts/small.sh (CARGO_TARGET_DIR, or target)
 # OUT=FOLDER          where consoles and results are saved (default: a temporary folder)
 # MACHINE_TIMEOUT=S   time limit of a machine in seconds (1800)
 set -euo pipefail

@@ -43,7 +43,7 @@ install_from() { # FOLDER
     # shellcheck disable=SC2046 # one argument for each package
     apt-get install -y --no-install-recommends $(packages_in "$1")
 }
-names() { echo thermocline thermo-nbd thermo-lab libthermo1 libthermo-pool1 libthermo-dev; }
+names() { echo thermocline thermo-nbd thermo-lab thermo-upload libthermo1 libthermo-pool1 libthermo-dev; }
 
 # Every file but those that other programs change all the time.
 list_files() { # OUTPUT
@@ -105,7 +105,7 @@ commands_work() {
     sed -n 's/^/# doctor: /p' doctor.txt | head -n 12
     check doctor_has_no_leftovers thermo doctor --leftovers
     local page
-    for page in thermo.1 thermo-record.1 thermo.7 thermo-schemes.5 thermo-agent.toml.5 thermo-nbd.1 thermo-lab.1; do
+    for page in thermo.1 thermo-record.1 thermo.7 thermo-schemes.5 thermo-agent.toml.5 thermo-nbd.1 thermo-lab.1 thermo-upload.1; do
         check "man_$page" sh -c "man ${page##*.} ${page%.*} | grep -q NAME"
     done
     check schemes_are_installed thermo schemes check /usr/share/thermocline/schemes/proactive_reclaim.damos

@@ -338,6 +338,20 @@ pub struct Status {
     pub ready: bool,
     /// What limits the agent, as sentences: a full disk, an unreadable process, a clock that was stepped.
     pub warnings: Vec<String>,
+    /// Files for the fleet; `None` without `[export]`.
+    #[serde(default)]
+    pub export: Option<Export>,
+}
+
+/// Files for the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Export {
+    /// Files that wait in the export folder.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were dropped since the agent started, because the folder was full.
+    pub dropped_files: u64,
 }
 
 /// Answer of `GET /api/v1/explain?pid=N`.

@@ -110,6 +110,14 @@ impl Identity {
         memory.or_else(unified).map_or("/", |group| &group.path)
     }
 
+    /// The job class of the process: programs that do the same on many machines. The unit without its
+    /// instance, otherwise the command.
+    #[must_use]
+    pub fn workload(&self) -> String {
+        let service = self.unit().filter(|unit| unit.ends_with(".service"));
+        service.map_or_else(|| self.command.clone(), |unit| template_of(&unit))
+    }
+
     /// The name of the target that the process belongs to, by default: its unit, its container, or its
     /// command.
     #[must_use]
@@ -120,6 +128,16 @@ impl Identity {
             .or_else(|| self.container().map(short))
             .unwrap_or_else(|| self.command.clone())
     }
+}
+
+/// A unit without user and instance: `user@7/postgresql@15-main.service` is `postgresql@.service`.
+fn template_of(unit: &str) -> String {
+    let unit = unit.rsplit('/').next().unwrap_or(unit);
+    let instance = unit.split_once('@').zip(unit.rsplit_once('.'));
+    instance.map_or_else(
+        || unit.to_owned(),
+        |((template, _), (_, kind))| format!("{template}@.{kind}"),
+    )
 }
 
 /// The path of a program, also after an upgrade has replaced its file.
@@ -189,6 +207,17 @@ mod tests {
             ("/", None),
         ] {
             assert_eq!(unit_of(path).as_deref(), unit, "{path}");
+        }
+    }
+
+    #[test]
+    fn job_class_has_no_instance() {
+        for (unit, class) in [
+            ("redis.service", "redis.service"),
+            ("postgresql@15-main.service", "postgresql@.service"),
+            ("user@7/x@1.service", "x@.service"),
+        ] {
+            assert_eq!(template_of(unit), class);
         }
     }
 

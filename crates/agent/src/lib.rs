@@ -22,6 +22,7 @@ pub mod api;
 pub mod budget_division;
 pub mod config;
 pub mod decisions;
+pub mod export;
 pub mod guard;
 pub mod history;
 pub mod identity;

@@ -76,7 +76,8 @@ pub struct SwapState {
     /// The share that is free; `None` without swap.
     pub free: Option<Permille>,
     /// Bytes of memory that a byte in swap occupies: 0 on a disk, the ratio of zram where that is the swap.
-    pub cost: f64,
+    /// `None` without swap, and while an empty zram tells nothing.
+    pub cost: Option<f64>,
 }
 
 impl SwapState {
@@ -93,9 +94,14 @@ impl SwapState {
         let zram = zram::total(root)
             .ok()
             .filter(|zram| is_zram && zram.orig_data > Bytes::ZERO);
+        let ratio = zram.map(|zram| zram.mem_used.0 as f64 / zram.orig_data.0 as f64);
         Self {
             free: has_swap.then(|| share(info.swap_free, info.swap_total)),
-            cost: zram.map_or(0.0, |zram| zram.mem_used.0 as f64 / zram.orig_data.0 as f64),
+            cost: match (has_swap, is_zram) {
+                (true, true) => ratio,
+                (true, false) => Some(0.0),
+                (false, _) => None,
+            },
         }
     }
 }

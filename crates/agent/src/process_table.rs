@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use thermo_kernel::{FileError, file, proc, stat};
 use thermo_units::Nanos;
 
+use crate::api;
 use crate::config::Config;
 use crate::identity::Identity;
 
@@ -201,6 +202,15 @@ impl ProcessTable {
             Some((*pid, known.identity.starttime, assignment.target.clone()))
         };
         self.known.iter().filter_map(of_policy).collect()
+    }
+
+    /// The job class of a target: that of its first process, or its name if that has ended.
+    #[must_use]
+    pub fn workload(&self, target: &api::Target) -> String {
+        let mut known = target.pids.iter().filter_map(|pid| self.known.get(pid));
+        known
+            .next()
+            .map_or_else(|| target.name.clone(), |known| known.identity.workload())
     }
 }
 

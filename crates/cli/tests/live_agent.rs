@@ -13,6 +13,7 @@ use common::{
     Guard, has_tracker, json, lab_workload, run, spawn_command_quiet, stderr, wait_until, workload,
 };
 use serde_json::Value;
+use thermo_fleet::RowKind;
 
 /// An agent with one policy, which matches processes with the variable `THERMO_TEST` of this test.
 struct Agent {
@@ -177,6 +178,68 @@ fn agent_watches_explains_and_remembers() {
     assert!(segments >= 1);
     let leftovers = run(agent.dir(), &["doctor", "--leftovers"]);
     assert!(leftovers.status.success(), "{}", stderr(&leftovers));
+}
+
+/// The rows of all files of the fleet that the agent has finished: of its target, and of itself.
+fn exported(dir: &Path) -> Vec<thermo_fleet::Row> {
+    let mut rows = Vec::new();
+    let mut folders = vec![dir.join("state/export")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "parquet") {
+                rows.extend(thermo_fleet::read(fs::read(path).unwrap()).unwrap().1);
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn agent_exports_rows_once() {
+    let Ok(folder) = tempfile::tempdir() else { return };
+    if !has_tracker(folder.path()) {
+        return;
+    }
+    let mut agent = Agent::start("[export]\nevery = \"1s\"\nwindow = \"2s\"\n");
+    let config = workload(agent.dir(), 300_000).unwrap();
+    let target = agent.spawn(lab_workload(agent.dir(), &["-q", config.to_str().unwrap()]));
+    // 32 MiB are not accessed any more; those of two seconds and more are in the buckets from 3 on.
+    let is_idle = |row: &thermo_fleet::Row| {
+        row.row == RowKind::Target && row.idle_bytes.iter().skip(3).sum::<u64>() >= 30 << 20
+    };
+    let dir = agent.dir().to_owned();
+    let has_idle = || exported(&dir).iter().any(is_idle);
+    assert!(wait_until(has_idle), "{:?}", exported(agent.dir()));
+    let status = agent.ask(&["status"]);
+    assert_eq!(status["status"]["export"]["dropped_files"], 0, "{status}");
+    agent.restart("-KILL");
+    let rows = exported(agent.dir()).len();
+    assert!(
+        wait_until(|| exported(&dir).len() > rows + 4),
+        "no rows after the restart"
+    );
+    agent.restart("-TERM");
+    drop(target);
+
+    let mut rows = exported(agent.dir());
+    rows.retain(|row| row.row == RowKind::Agent);
+    rows.sort_by_key(|row| row.time_ms);
+    for pair in rows.windows(2) {
+        // Times are rounded down to the second.
+        let passed = pair[1].time_ms - pair[0].time_ms;
+        assert!(passed > 0 && pair[1].interval_ms <= passed + 1000, "{pair:?}");
+    }
+    let cpu_us: u64 = rows
+        .iter()
+        .map(|row| row.watching_cpu_us + row.acting_cpu_us)
+        .sum();
+    assert!(
+        cpu_us > 0 && rows.iter().all(|row| row.resident_bytes > 1 << 20),
+        "{rows:?}"
+    );
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod children;
 pub mod clear_refs;
 pub mod clock;
 pub mod damon;
+pub mod durable_file;
 pub mod file;
 pub mod iomem;
 pub mod kallsyms;

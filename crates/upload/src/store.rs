@@ -1,8 +1,8 @@
 //! Where files go: an S3-compatible object store, or a folder.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use object_store::aws::AmazonS3Builder;
 use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ClientOptions, Error, ObjectStore, ObjectStoreExt as _, RetryConfig};
+use thermo_kernel::durable_file;
 use tokio::runtime::{Builder, Runtime};
 
 /// A request that takes longer has failed.
@@ -136,22 +137,10 @@ impl Store {
     }
 }
 
-/// Writes a file that is on the disk, with its name, before this returns: then it is removed from the spool.
+/// Writes a file that is on the disk before this returns: then it is removed from the spool.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder)?;
-    let part = path.with_added_extension("part");
-    let write = || {
-        let mut file = File::create(&part)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&part, path)
-    };
-    write().inspect_err(|_| {
-        // There is no room, or the folder went: nothing else can be done about the part.
-        drop(fs::remove_file(&part));
-    })?;
-    File::open(folder)?.sync_all()
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+    durable_file::replace(path, bytes)
 }
 
 /// The cause at the end of the chain: what the system or the store said.

@@ -28,6 +28,7 @@ impl Agent {
             };
             let action = scheme.action.name();
             self.ledger.add_applied(&name, target, action, applied);
+            self.sums.add_applied(&name, target, action, applied);
             let because = thermo_schemes::describe(scheme);
             decisions.add_applied((&name, target), (action, &because), applied);
         }
@@ -35,6 +36,7 @@ impl Agent {
             .set_would_act(&name, policy.mode, &would_act(policy, &activity.applied));
         for (target, returns) in &activity.returns {
             self.ledger.add_returns(&name, target, returns);
+            self.sums.add_returns(&name, target, returns);
         }
         drop(decisions);
         let kinds = [
@@ -54,6 +56,7 @@ impl Agent {
             };
             let cpu = (part(watching), part(acting));
             self.ledger.add_time(&name, target, time, state.net_saved, cpu);
+            self.sums.add_cpu(&name, target, cpu);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod account;
 mod budget;
+mod export;
 mod orders;
 mod publish;
 mod state;
@@ -16,9 +17,10 @@ use thermo_engine::budget::{Budget, CpuShare};
 use thermo_kernel::clock::{self, WallClock};
 use thermo_units::Nanos;
 
-use crate::api::UnixMillis;
+use crate::api::{self, UnixMillis};
 use crate::budget_division::RecentShare;
 use crate::config::Config;
+use crate::export::{Exporter, Sums};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::pressure::SwapState;
@@ -61,6 +63,12 @@ pub struct Agent {
     /// Numbers of kdamonds are never used again: names of threads tell policies apart.
     next_number: u32,
     ledger: Ledger,
+    /// Writes rows for the fleet, if the configuration says so, with what has happened since the last ones.
+    exporter: Option<Exporter>,
+    sums: Sums,
+    export_status: api::Export,
+    /// CPU time of the process that rows have counted.
+    exported_cpu: Nanos,
     warnings: Vec<String>,
     started_ms: UnixMillis,
     cpu_begin: Nanos,
@@ -152,6 +160,10 @@ impl Agent {
             policies: Vec::new(),
             next_number: 0,
             ledger,
+            exporter: None,
+            sums: Sums::default(),
+            export_status: api::Export::default(),
+            exported_cpu: clock::process_cpu(),
             warnings: Vec::new(),
             started_ms,
             cpu_begin: clock::process_cpu(),
@@ -169,6 +181,7 @@ impl Agent {
             config,
         };
         agent.make_policies(true);
+        agent.begin_export();
         Ok(agent)
     }
 
@@ -225,6 +238,7 @@ impl Agent {
     }
 
     fn finish(mut self) {
+        self.export(clock::monotonic(), &SwapState::read(&self.root));
         self.policies.iter_mut().for_each(Policy::stop);
         if let Err(error) = self.ledger.save(&self.config.state_dir) {
             thermo_kernel::message!("thermo: the ledger was not written: {error}");
@@ -274,13 +288,14 @@ impl Agent {
             }
         }
         self.divide_budget(time);
+        self.export_if_due(now, &swap);
         let time_ms = self.unix_ms(now);
         let mut decisions = self.shared.decisions();
         decisions.tell(now, time_ms);
         let fresh = decisions.take_fresh();
         drop(decisions);
         for decision in fresh {
-            self.shared.tell(&crate::api::Change::Decision(decision));
+            self.shared.tell(&api::Change::Decision(decision));
         }
         if now >= self.next_save {
             self.next_save = now.saturating_add(SAVE_EVERY);

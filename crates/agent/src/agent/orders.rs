@@ -84,9 +84,13 @@ impl Agent {
             return Err(AgentError::NeedsRestart { key });
         }
         let history_is_same = self.config.history == config.history;
+        let export_is_same = self.config.export == config.export;
         self.config = Arc::new(config);
         self.shared.set_config(Arc::clone(&self.config));
         self.make_policies(history_is_same);
+        if !export_is_same {
+            self.begin_export();
+        }
         self.table.clear();
         self.next_find = Nanos::ZERO;
         self.decide(

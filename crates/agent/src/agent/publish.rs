@@ -69,6 +69,7 @@ impl Agent {
                 .unwrap_or_default()
                 .to_owned(),
             ready: self.is_ready,
+            export: self.exporter.is_some().then_some(self.export_status),
             warnings: self.warnings.iter().cloned().chain(errors).chain(full).collect(),
         }
     }

@@ -28,6 +28,7 @@ pub struct File {
     pub lifecycle: Option<String>,
     #[serde(default)]
     pub history: History,
+    pub export: Option<Export>,
     #[serde(default)]
     pub http: Http,
     #[serde(default)]
@@ -43,6 +44,18 @@ pub struct History {
     pub keep: Option<Spanned<String>>,
     pub max_size: Option<Spanned<String>>,
     pub every: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Export {
+    pub every: Option<Spanned<String>>,
+    pub window: Option<Spanned<String>>,
+    pub folder: Option<String>,
+    pub max_size: Option<Spanned<String>>,
+    pub cluster: Option<Spanned<String>>,
+    pub node: Option<Spanned<String>>,
+    pub link: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

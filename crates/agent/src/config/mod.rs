@@ -34,6 +34,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// How the past is kept; `None`: it is not.
     pub history: Option<HistoryConfig>,
+    /// What the fleet is told; `None`: nothing.
+    pub export: Option<ExportConfig>,
     /// The doors.
     pub http: HttpConfig,
     /// The description of applications (`thermo lifecycle`), if the agent follows their life cycle.
@@ -53,6 +55,39 @@ pub struct HistoryConfig {
     pub max_size: Bytes,
     /// Time between two snapshots.
     pub every: Nanos,
+}
+
+/// What the fleet is told, and how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// Length of an interval: a row of each target. Whole seconds.
+    pub every: Nanos,
+    /// Length of a window: a file. A multiple of `every`.
+    pub window: Nanos,
+    /// Where finished files wait.
+    pub folder: PathBuf,
+    /// The oldest files of this machine are dropped beyond this size; `None`: never.
+    pub max_size: Option<Bytes>,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Name of the machine.
+    pub node: String,
+    /// Address of the dashboard; empty: none.
+    pub link: String,
+}
+
+impl ExportConfig {
+    /// Length of an interval in milliseconds.
+    #[must_use]
+    pub const fn every_ms(&self) -> u64 {
+        self.every.0 / Nanos::millis(1).0
+    }
+
+    /// Length of a window in milliseconds.
+    #[must_use]
+    pub const fn window_ms(&self) -> u64 {
+        self.window.0 / Nanos::millis(1).0
+    }
 }
 
 /// The doors of the agent.

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use globset::GlobBuilder;
 use thermo_actions::{PageoutLimits, preset};
 use thermo_engine::scheme::AutoAge;
 use thermo_engine::{Action, Scheme};
+use thermo_kernel::uname;
 use thermo_runtime::cpu_share;
 use thermo_units::text::ParseError;
 use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
 use toml::Spanned;
 
 use super::file;
-use super::{Config, HistoryConfig, HttpConfig, PLACEHOLDERS, PolicyConfig, STATE_DIR, TargetName};
+use super::{
+    Config, ExportConfig, HistoryConfig, HttpConfig, PLACEHOLDERS, PolicyConfig, STATE_DIR, TargetName,
+};
 use crate::api::Mode;
 use crate::guard::Bounds;
 use crate::identity::Asked;
@@ -32,10 +35,13 @@ pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
     let source = Source { text, folder };
     let defaults = source.bounds(&file.guard, Bounds::default())?;
     let policies = source.policies(file.policy, defaults)?;
+    let state_dir: PathBuf = file.state_dir.unwrap_or_else(|| STATE_DIR.to_owned()).into();
+    let export = file.export.map(|export| source.export(export, &state_dir));
     Ok(Config {
         budget: source.value_with(file.budget.as_ref(), "1%", cpu_share::parse)?,
-        state_dir: file.state_dir.unwrap_or_else(|| STATE_DIR.to_owned()).into(),
+        state_dir,
         history: source.history(&file.history)?,
+        export: export.transpose()?,
         http: source.http(file.http)?,
         lifecycle: file.lifecycle.map(|path| folder.join(path)),
         asked: asked(&policies),
@@ -110,6 +116,58 @@ impl Source<'_> {
             ));
         }
         Ok(Some(config).filter(|_| file.enabled.unwrap_or(true)))
+    }
+
+    fn export(&self, file: file::Export, state_dir: &Path) -> Result<ExportConfig, ParseError> {
+        let second = Nanos::secs(1);
+        let every = self.value(file.every.as_ref(), Nanos::secs(300))?;
+        if let Some(at) = file
+            .every
+            .as_ref()
+            .filter(|_| every < second || every.0 % second.0 != 0)
+        {
+            return Err(self.error(at, "an interval lasts whole seconds: give 10s, 5m or the like"));
+        }
+        let window = self.value(file.window.as_ref(), Nanos::secs(3600).max(every))?;
+        let is_multiple = window >= every && window.0.is_multiple_of(every.0);
+        if let Some(at) = [&file.window, &file.every]
+            .into_iter()
+            .flatten()
+            .next()
+            .filter(|_| !is_multiple)
+        {
+            let message = format!(
+                "a file holds whole intervals: give a `window` that is a multiple of `every`, which is {every}"
+            );
+            return Err(self.error(at, message));
+        }
+        let max_size = self.value(file.max_size.as_ref(), Bytes::mib(256))?;
+        Ok(ExportConfig {
+            every,
+            window,
+            folder: file.folder.map_or_else(|| state_dir.join("export"), Into::into),
+            max_size: Some(max_size).filter(|size| *size > Bytes::ZERO),
+            cluster: self.name_of_files(file.cluster, || "default".to_owned())?,
+            node: self.name_of_files(file.node, uname::host_name)?,
+            link: file.link.unwrap_or_default(),
+        })
+    }
+
+    /// A name that becomes part of file names.
+    fn name_of_files(
+        &self,
+        given: Option<Spanned<String>>,
+        default: impl FnOnce() -> String,
+    ) -> Result<String, ParseError> {
+        let Some(given) = given else {
+            return Ok(default());
+        };
+        if thermo_fleet::clean_name(given.get_ref()) != *given.get_ref() {
+            let message = "the name becomes part of file names: use letters, digits, '-', '_' and '.', and begin \
+                           with a letter or digit";
+            return Err(self.error(&given, message));
+        }
+        Ok(given.into_inner())
     }
 
     fn http(&self, file: file::Http) -> Result<HttpConfig, ParseError> {

@@ -159,10 +159,49 @@ fn mistakes_have_position_and_way_out() {
         ),
         ("[history]\nmax_size = \"1M\"\n", "2:12: the history needs room"),
         ("[guard]\nmax_stall = \"much\"\n", "2:13: "),
+        (
+            "[export]\nevery = \"1500ms\"\n",
+            "2:9: an interval lasts whole seconds",
+        ),
+        (
+            "[export]\nevery = \"7m\"\n",
+            "2:9: a file holds whole intervals: give a `window` that is a multiple of `every`, which is 7m",
+        ),
+        (
+            "[export]\nwindow = \"90s\"\n",
+            "2:10: a file holds whole intervals",
+        ),
+        (
+            "[export]\ncluster = \"eu/west\"\n",
+            "2:11: the name becomes part of file names",
+        ),
+        (
+            "[export]\nnode = \".n\"\n",
+            "2:8: the name becomes part of file names",
+        ),
+        ("[export]\nto = \"s3://x\"\n", "2:1: unknown field `to`"),
     ] {
         let error = parse(text).expect_err(text);
         assert!(error.starts_with(expected), "{text}\n{error}");
     }
+}
+
+#[test]
+fn export_is_off_and_has_defaults() {
+    assert_eq!(parse("").unwrap().export, None);
+    let export = parse("state_dir = \"/s\"\n[export]\n").unwrap().export.unwrap();
+    assert_eq!((export.every_ms(), export.window_ms()), (300_000, 3_600_000));
+    assert_eq!(export.folder, Path::new("/s/export"));
+    assert_eq!(
+        (export.max_size, export.cluster.as_str()),
+        (Some(Bytes::mib(256)), "default")
+    );
+    assert!(!export.node.is_empty());
+    let export = parse("[export]\nevery = \"2h\"\nmax_size = \"0\"\n")
+        .unwrap()
+        .export
+        .unwrap();
+    assert_eq!((export.window_ms(), export.max_size), (7_200_000, None));
 }
 
 #[test]

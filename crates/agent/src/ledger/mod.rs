@@ -5,13 +5,14 @@
 pub mod days;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use thermo_actions::Returns;
 use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::durable_file;
 use thermo_units::{Bytes, Nanos};
 
 use self::days::Days;
@@ -131,6 +132,14 @@ impl Ledger {
         }
     }
 
+    /// What the last look of a dry run would have done to a target; `None` in other modes.
+    #[must_use]
+    pub fn would_act(&self, policy: &str, target: &str, action: &str) -> Option<Bytes> {
+        let row = self.rows.get(&(policy.to_owned(), target.to_owned()))?;
+        let sum = row.would_act_bytes.iter().find(|sum| sum.name == action)?;
+        Some(Bytes(sum.bytes))
+    }
+
     /// Adds what came back.
     pub fn add_returns(&mut self, policy: &str, target: &str, returns: &Returns) {
         let row = self.row(policy, target);
@@ -217,20 +226,9 @@ fn check_schema(schema: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `value` to a temporary file, which then takes the place of `path`.
+/// Makes `value` the content of `path`, whole or not at all.
 fn write_whole(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let part = path.with_added_extension("part");
-    let write = || {
-        let mut file = File::create(&part)?;
-        serde_json::to_writer(&mut file, value)?;
-        file.flush()?;
-        file.sync_all()?;
-        fs::rename(&part, path)
-    };
-    write().inspect_err(|_| {
-        // There is no room, or the directory went: nothing else can be done about the part.
-        drop(fs::remove_file(&part));
-    })
+    durable_file::replace(path, &serde_json::to_vec(value)?)
 }
 
 fn add(sums: &mut Vec<NamedBytes>, name: &str, bytes: Bytes) {

@@ -49,7 +49,7 @@ impl Policy {
         Activity {
             applied,
             returns,
-            ages: ages.into_iter().map(|(_, text)| text).collect(),
+            ages: self.take_ages(ages),
             warnings,
             cpu,
         }
@@ -79,6 +79,15 @@ impl Policy {
             warnings: Some(warning).filter(|_| is_long).into_iter().collect(),
             ..Activity::default()
         }
+    }
+
+    /// Keeps automatic ages. Returns the reasons of their changes.
+    fn take_ages(&mut self, ages: Vec<(usize, Option<Nanos>, String)>) -> Vec<String> {
+        let keep = |(scheme, age, why): (usize, Option<Nanos>, String)| {
+            self.ages.insert(scheme, age);
+            why
+        };
+        ages.into_iter().map(keep).collect()
     }
 
     fn count_cpu(&mut self, collected: &Collected) -> (Nanos, Nanos) {
@@ -117,7 +126,7 @@ impl Policy {
         }
         self.targets.retain(|_, target| !target.pids.is_empty());
         for (name, target) in &mut self.targets {
-            target.update_net_saved(swap.cost);
+            target.update_net_saved(swap.cost.unwrap_or_default());
             target.reaccessed = report.reaccessed.get(name).copied().unwrap_or_default();
         }
         all

@@ -10,8 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use thermo_engine::Action;
 use thermo_engine::budget::CpuShare;
 use thermo_engine::ops::Applied;
+use thermo_engine::scheme::Age;
 use thermo_recording::history::SegmentWriter;
 use thermo_runtime::target_records::MappingChanges;
 use thermo_units::{Bytes, Nanos};
@@ -62,6 +64,8 @@ pub struct Policy {
     next_sizes: Nanos,
     next_mappings: Nanos,
     mapping_changes: MappingChanges,
+    /// Automatic ages that were chosen, by scheme; `None`: nothing is acted on.
+    ages: BTreeMap<usize, Option<Nanos>>,
     /// Makes the writer of the history for a worker that starts.
     make_history: MakeHistory,
 }
@@ -114,6 +118,7 @@ impl Policy {
             next_sizes: Nanos::ZERO,
             next_mappings: Nanos::ZERO,
             mapping_changes: MappingChanges::default(),
+            ages: BTreeMap::new(),
             make_history,
         }
     }
@@ -287,6 +292,20 @@ impl Policy {
     #[must_use]
     pub fn tracker(&self) -> Option<&'static str> {
         self.worker.as_ref().map(|worker| worker.tracker)
+    }
+
+    /// The idle age at which memory is paged out now; `None` if the policy pages nothing out.
+    #[must_use]
+    pub fn pageout_age(&self) -> Option<Nanos> {
+        let mut schemes = self.config.schemes.iter().enumerate();
+        let (nth, scheme) = schemes.find(|(_, scheme)| scheme.action == Action::Pageout)?;
+        if scheme.auto_age.is_some() {
+            return self.ages.get(&nth).copied().flatten();
+        }
+        match scheme.pattern.age.min {
+            Age::Time(age) => Some(age),
+            Age::Aggrs(_) => None,
+        }
     }
 
     /// CPU time of watching and of acting since the agent started.

@@ -19,8 +19,8 @@ pub struct Report {
     pub reaccessed: BTreeMap<String, [Bytes; NR_AGES]>,
     /// Results of actions since the last report, by scheme and target name.
     pub applied: BTreeMap<(usize, String), Applied>,
-    /// Changes of automatic ages, by scheme.
-    pub ages: Vec<(usize, String)>,
+    /// Changes of automatic ages, by scheme: the age, `None` if nothing is acted on, and the reason.
+    pub ages: Vec<(usize, Option<Nanos>, String)>,
     /// Warnings.
     pub warnings: Vec<String>,
 }
@@ -176,7 +176,9 @@ impl Sink for PolicySink {
                 }
             }
             Event::AutoAge { scheme, decision, .. } => {
-                self.report.ages.push((*scheme, decision.to_string()));
+                self.report
+                    .ages
+                    .push((*scheme, decision.age, decision.to_string()));
             }
             Event::Warning { text, .. } => self.report.warnings.push((*text).to_owned()),
             _ => {}

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use thermo_actions::Returns;
-use thermo_engine::access_tables::{AccessTables, NR_AGES, PageKind};
+use thermo_engine::access_tables::{AccessTables, Backing, NR_AGES, PageKind};
 use thermo_units::{Bytes, Nanos};
 
 use crate::api::{self, AgeBytes, KindAges};
@@ -86,6 +86,21 @@ impl TargetState {
     #[must_use]
     pub fn resident(&self) -> Bytes {
         self.tables.as_ref().map_or(Bytes::ZERO, AccessTables::resident)
+    }
+
+    /// Resident bytes of files by idle age.
+    #[must_use]
+    pub fn file_ages(&self) -> [u64; NR_AGES] {
+        let kinds = [false, true].map(|huge| PageKind::new(Backing::File, huge).index());
+        let mut sums = [0; NR_AGES];
+        let of_files =
+            |tables: &AccessTables| kinds.map(|kind| tables.idle.get(kind).copied().unwrap_or_default());
+        for ages in self.tables.iter().flat_map(of_files) {
+            for (sum, bytes) in sums.iter_mut().zip(ages) {
+                *sum += bytes.0;
+            }
+        }
+        sums
     }
 
     /// Computes what is saved now. `cost`: the memory that a byte in swap occupies.

@@ -17,8 +17,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thermo_agent::api::{
-    Change, Decision, DecisionKind, Decisions, Explanation, Heatmap, Ledger, LedgerDays, Mode, Period,
-    Policies, PolicyMatch, Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
+    Change, Decision, DecisionKind, Decisions, Explanation, Export, Heatmap, Ledger, LedgerDays, Mode,
+    Period, Policies, PolicyMatch, Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
 };
 
 use self::profile::PROFILES;
@@ -115,6 +115,11 @@ impl Service for FakeAgent {
             tracker: "pte".to_owned(),
             ready: state.seconds > 0,
             warnings: vec!["the figures are made up".to_owned()],
+            export: Some(Export {
+                files: 2,
+                bytes: 40_000,
+                dropped_files: 1,
+            }),
         }
     }
 

@@ -56,9 +56,39 @@ const WARNINGS: Family = gauge(
     "Things that limit the agent: GET /api/v1/status names them",
 );
 
+const EXPORT_FILES: Family = gauge(
+    "thermo_export_waiting_files",
+    None,
+    "Files for the fleet that wait in the export folder; missing without [export]",
+);
+const EXPORT_BYTES: Family = gauge(
+    "thermo_export_waiting",
+    Some("bytes"),
+    "Size of the files for the fleet that wait in the export folder",
+);
+const EXPORT_DROPPED: Family = Family {
+    kind: Kind::Counter,
+    ..gauge(
+        "thermo_export_dropped_files",
+        None,
+        "Files for the fleet that were dropped because the export folder was full",
+    )
+};
+
 /// The families of this file.
 pub(super) const FAMILIES: &[Family] = &[
-    BUILD, CPU, WATCHING, ACTING, BUDGET, RESIDENT, START, READY, WARNINGS,
+    BUILD,
+    CPU,
+    WATCHING,
+    ACTING,
+    BUDGET,
+    RESIDENT,
+    START,
+    READY,
+    WARNINGS,
+    EXPORT_FILES,
+    EXPORT_BYTES,
+    EXPORT_DROPPED,
 ];
 
 /// Writes the families.
@@ -72,5 +102,11 @@ pub(super) fn encode(status: &Status, encoder: &mut DescriptorEncoder<'_>) -> fm
     one(&RESIDENT, status.resident_bytes as f64)?;
     one(&START, status.started_ms as f64 / 1000.0)?;
     one(&READY, if status.ready { 1.0 } else { 0.0 })?;
-    one(&WARNINGS, status.warnings.len() as f64)
+    one(&WARNINGS, status.warnings.len() as f64)?;
+    let Some(export) = &status.export else {
+        return Ok(());
+    };
+    one(&EXPORT_FILES, export.files as f64)?;
+    one(&EXPORT_BYTES, export.bytes as f64)?;
+    one(&EXPORT_DROPPED, export.dropped_files as f64)
 }

@@ -49,6 +49,13 @@ pub(super) fn status(status: &Status, policies: &Policies, targets: &Targets) ->
     for warning in &status.warnings {
         text += &format!("warning: {warning}\n");
     }
+    if let Some(export) = &status.export {
+        let (files, dropped) = (export.files, export.dropped_files);
+        text += &format!(
+            "{files} files for the fleet wait ({}), {dropped} were dropped\n",
+            Bytes(export.bytes)
+        );
+    }
     text += "\n";
     policies
         .policies
