@@ -193,7 +193,7 @@ mod tests {
         let content = spool.read(&file).unwrap().unwrap();
         fs::write(folder.path().join(&file.name), "newer and longer than before").unwrap();
         spool.remove(&file, &content).unwrap();
-        assert_eq!(spool.waiting().unwrap(), [file.clone()]);
+        assert_eq!(spool.waiting().unwrap(), std::slice::from_ref(&file));
         let content = spool.read(&file).unwrap().unwrap();
         spool.remove(&file, &content).unwrap();
         assert_eq!(
