@@ -41,7 +41,8 @@ const BLOCK: &[(&str, &[&str])] = &[
 const LAB: &[(&str, &[&str])] = &[
     ("workload", &[]),
     ("experiments", &["workload"]),
-    ("lab", &["workload", "experiments"]),
+    ("fleet-sim", &[]),
+    ("lab", &["workload", "experiments", "fleet-sim"]),
 ];
 
 /// The fuzz targets may use every library but those for C.

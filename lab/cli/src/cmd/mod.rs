@@ -2,6 +2,7 @@
 //! file.
 
 mod experiment;
+mod fleet;
 mod forecast;
 mod generate;
 mod lifecycle;
@@ -95,6 +96,18 @@ enum Command {
   thermo-lab forecast --workload redis --rounds 1 --age 30s --auto 12m --json")]
     Forecast(forecast::Forecast),
 
+    /// Write what the agents of a simulated fleet would, and the truth of it.
+    ///
+    /// The real engine monitors simulated memory of twelve job classes: 512 pages a target, each of which
+    /// stands for many real pages. Files are as an agent exports them; `truth.json` has their sums, counted
+    /// while simulating, and the exact idle ages. The same options give the same bytes, and host number n
+    /// depends on the seed and n only. With `--ages`, policies act at these ages on all hosts, and the truth
+    /// has the share of host-hours within the bound.
+    #[command(after_help = "Examples:
+  thermo-lab fleet --hosts 1000 --hours 24 --seed 1 --out fleet
+  thermo-lab fleet --hosts 1000 --hours 24 --seed 1 --ages report.json --out judged --json")]
+    Fleet(fleet::Fleet),
+
     /// Measure the effect of freeing buffer pools under memory pressure, with `thermo-nbd` and many devices.
     ///
     /// Three experiments: pages swapped in and out without and with squeezing; the same for squeezes of 1, 10
@@ -127,6 +140,7 @@ impl Cli {
             Command::LruSort(arguments) => arguments.run("lru-sort"),
             Command::Lifecycle(command) => command.run(),
             Command::Forecast(command) => command.run(),
+            Command::Fleet(command) => command.run(),
             Command::Squeeze(command) => command.run(),
             Command::Neighbour(command) => command.run(),
             Command::Workload(command) => command.run(),
