@@ -54,6 +54,7 @@ fn help_has_two_examples_for_each_subcommand() {
             "lru-sort",
             "lifecycle",
             "forecast",
+            "fleet",
             "squeeze",
             "workload"
         ]
@@ -86,6 +87,105 @@ fn workload_errors_name_file_and_line() {
     .unwrap();
     assert_fails(folder.path(), &["workload", "bad.cfg"], "bad.cfg:4:1: ");
     assert_fails(folder.path(), &["workload", "missing.cfg"], "missing.cfg");
+}
+
+#[test]
+fn fleet_rejects_bad_input_before_it_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let write = |name: &str, text: &str| fs::write(dir.join(name), text).unwrap();
+    write("file", "");
+    write("half.json", "{\"classes\": [{\"class\": \"leak\"");
+    write(
+        "unknown.json",
+        r#"{"classes": [{"class": "webshop", "advice": {"min_age_s": 60}}]}"#,
+    );
+    write(
+        "age.json",
+        r#"{"classes": [{"class": "leak", "advice": {"min_age_s": -5}}]}"#,
+    );
+    write(
+        "twice.json",
+        r#"{"classes": [{"class": "leak"}, {"class": "leak", "advice": null}]}"#,
+    );
+    write(
+        "anchor.json",
+        r#"{"schema": 1, "class": "leak", "source": "", "bands": []}"#,
+    );
+    write("webshop.arrow", "");
+    write("leak.arrow", "no recording");
+    for (options, message) in [
+        (
+            &["--hosts", "0"][..],
+            "a fleet of 0 hosts for 1 hours is empty: give at least 1 of each",
+        ),
+        (&["--hours", "0"], "a fleet of 1 hosts for 0 hours is empty"),
+        (&["--out", "/proc/fleet"], "/proc/fleet: "),
+        (&["--out", "."], "has files already: choose another --out"),
+        (
+            &["--interval", "7m"],
+            "does not divide an hour: give --interval 5m",
+        ),
+        (
+            &["--window", "7m"],
+            "does not hold whole intervals of 300 s: give --window 1h",
+        ),
+        (&["--start", "Monday"], "no time such as 2026-11-02T00:00:00Z"),
+        (&["--start", "2026-11-02T00:00:01Z"], "give --start a whole hour"),
+        (&["--ages", "missing.json"], "missing.json: No such file"),
+        (&["--ages", "half.json"], "half.json: no report of a fleet (EOF"),
+        (
+            &["--ages", "unknown.json"],
+            "no job class is called \"webshop\"; there are batch-phases, ",
+        ),
+        (
+            &["--ages", "age.json"],
+            "the age -5 of leak is impossible: give seconds",
+        ),
+        (&["--ages", "twice.json"], "the class leak is there twice"),
+        (
+            &["--anchor", "anchor.json"],
+            "the shares of the bands add up to 0, not to 1",
+        ),
+        (&["--anchor", "webshop.arrow"], "name a recording after its class"),
+        (&["--anchor", "leak.arrow"], "leak.arrow: "),
+    ] {
+        let mut arguments = vec!["fleet"];
+        for (name, value) in [("--hosts", "1"), ("--hours", "1"), ("--out", "new")] {
+            if options[0] != name {
+                arguments.extend([name, value]);
+            }
+        }
+        arguments.extend(options);
+        assert_fails(dir, &arguments, message);
+    }
+    let files = fs::read_dir(dir.join("new")).map(Iterator::count).unwrap_or(0);
+    assert_eq!(files, 0, "something was written");
+}
+
+#[test]
+fn fleet_writes_files_and_prints_the_truth() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let arguments = [
+        "fleet", "--hosts", "2", "--hours", "1", "--seed", "5", "--out", "new", "--json",
+    ];
+    let output = run(dir, &arguments);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let written = fs::read_to_string(dir.join("new/truth.json")).unwrap();
+    assert_eq!(
+        printed,
+        serde_json::from_str::<serde_json::Value>(&written).unwrap()
+    );
+    assert_eq!((&printed["schema"], &printed["hosts"]), (&1.into(), &2.into()));
+    assert_eq!(printed["classes"].as_array().unwrap().len(), 12);
+    assert!(dir.join("new/date=2026-11-02").is_dir());
 }
 
 #[test]

@@ -28,8 +28,8 @@ struct Advice {
     min_age_s: Option<f64>,
 }
 
-/// Reads the output of `thermocline-fleet report --json`: `{"classes":[{"class":…,"advice":{"min_age_s":…}}]}`.
-/// A class whose advice is missing or null is only observed.
+/// Reads the output of `thermocline-fleet report --json`:
+/// `{"classes":[{"class":…,"advice":{"min_age_s":…}}]}`. A class whose advice is missing or null is only observed.
 ///
 /// # Errors
 /// The file cannot be read, is no report, names a class that is not known or twice, or advises an impossible

@@ -1,5 +1,7 @@
 //! Anchors: idle ages of a real server, which the random accesses of a class then follow.
 
+mod from_recording;
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -33,19 +35,24 @@ pub struct AnchorBand {
 }
 
 impl Anchor {
-    /// Reads an anchor.
+    /// Reads an anchor: JSON, or a recording of `thermo record`. A recording is for the class after which its
+    /// file is named, such as `cache-zipf.arrow`.
     ///
     /// # Errors
     /// The file cannot be read, or is no anchor of a known class.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-        let anchor: Self = serde_json::from_str(&text).map_err(|error| {
-            Error::input(
-                path,
-                format!("not an anchor ({error}); see lab/fleet-sim/anchors"),
-            )
-        })?;
-        anchor.check().map_err(|what| Error::input(path, what))?;
+        let wrong = |what| Error::input(path, what);
+        let anchor = if path.extension().is_some_and(|extension| extension == "json") {
+            let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+            let way_out = "expected an anchor as in lab/fleet-sim/anchors";
+            serde_json::from_str(&text).map_err(|error| wrong(format!("{way_out} ({error})")))?
+        } else {
+            let class = path.file_stem().unwrap_or_default().to_string_lossy();
+            let way_out = "name a recording after its class, or give an anchor in JSON";
+            check_class(&class).map_err(|what| wrong(format!("{what}; {way_out}")))?;
+            Self::from_recording(path, &class)?
+        };
+        anchor.check().map_err(wrong)?;
         Ok(anchor)
     }
 

@@ -114,6 +114,7 @@ pub fn simulate(
         rows: sums.rows,
         classes: sums.classes(),
         clusters: sums.clusters(),
+        anchors: options.anchors.clone(),
         bound: options
             .ages
             .as_ref()

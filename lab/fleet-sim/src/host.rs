@@ -106,6 +106,7 @@ impl<'a> Host<'a> {
             min_age: min_age_s.map(Nanos::secs),
             share,
             pass: nanos(uniform(rng, (24.0, 36.0))),
+            interval: Nanos::millis(self.options.interval),
             swap_cost: swap.cost(class, rng),
             page_bytes: (size as u64 / PAGES as u64 / PAGE_SIZE).max(1) * PAGE_SIZE,
         };

@@ -13,8 +13,9 @@ use crate::class::PlacedPattern;
 use crate::machine::Machine;
 use crate::memory::Memory;
 
-/// Time between two snapshots, and about the length of a pass. The engine counts ages in snapshots.
-pub(crate) const SNAPSHOT: Nanos = Nanos::secs(30);
+/// Time between two snapshots where a policy acts, and about the length of a pass. The engine counts ages in
+/// snapshots, and applies schemes after them.
+const ACTING_SNAPSHOT: Nanos = Nanos::secs(30);
 /// CPU time of paging out 1 MiB to zram, measured: docs/evaluation.md, proactive reclaim.
 const PAGEOUT_COST_PER_MIB: Nanos = Nanos::micros(3100);
 
@@ -28,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) share: CpuShare,
     /// Length of a pass.
     pub(crate) pass: Nanos,
+    /// Length of an interval: without a policy, a snapshot at its end is enough.
+    pub(crate) interval: Nanos,
     /// Memory that a byte in swap occupies; `None` without swap.
     pub(crate) swap_cost: Option<f64>,
     /// Real bytes that a simulated page stands for.
@@ -107,7 +110,10 @@ impl Target {
         let mut context = Context::new(attrs, 0)
             .map_err(|error| failed(error.to_string()))?
             .with_budget(settings.share, MethodPolicy::Scan)
-            .with_snapshot_interval(SNAPSHOT);
+            .with_snapshot_interval(match settings.min_age {
+                Some(_) => ACTING_SNAPSHOT,
+                None => settings.interval,
+            });
         if let Some(min_age) = settings.min_age {
             context.set_keeps_ages(settings.mode == Mode::DryRun);
             let schemes = vec![page_out(min_age)];

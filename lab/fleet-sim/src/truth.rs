@@ -8,6 +8,7 @@ use thermo_fleet::Row;
 use thermo_units::SharePerMinute;
 
 use crate::ages::Ages;
+use crate::anchor::Anchor;
 use crate::class::CLASSES;
 
 /// What `truth.json` holds.
@@ -33,6 +34,9 @@ pub struct Truth {
     pub classes: Vec<ClassTruth>,
     /// Hosts by cluster, sorted by name.
     pub clusters: Vec<ClusterTruth>,
+    /// Recordings that classes followed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub anchors: Vec<Anchor>,
     /// How well ages kept the bound; with ages only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<BoundTruth>,

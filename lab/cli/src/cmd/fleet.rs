@@ -51,7 +51,8 @@ pub struct Fleet {
     #[arg(long, value_name = "SHARE", default_value = "0.2%/min", requires = "ages")]
     max_refaults: SharePerMinute,
 
-    /// Let a class follow a recording of a real server; may be given more than once
+    /// Let a class follow a real server: an anchor such as lab/fleet-sim/anchors/redis.json, or a recording
+    /// named after the class, such as cache-zipf.arrow; may be given more than once
     #[arg(long, value_name = "FILE")]
     anchor: Vec<PathBuf>,
 
