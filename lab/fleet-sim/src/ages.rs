@@ -29,7 +29,8 @@ struct Advice {
 }
 
 /// Reads the output of `thermocline-fleet report --json`:
-/// `{"classes":[{"class":…,"advice":{"min_age_s":…}}]}`. A class whose advice is missing or null is only observed.
+/// `{"classes":[{"class":…,"advice":{"min_age_s":…}}]}`. A class whose advice is missing or null is only
+/// observed.
 ///
 /// # Errors
 /// The file cannot be read, is no report, names a class that is not known or twice, or advises an impossible

@@ -61,7 +61,8 @@ impl Anchor {
             return Err(format!("schema {}, but this version reads schema 1", self.schema));
         }
         check_class(&self.class)?;
-        let share: f64 = self.bands.iter().map(|band| band.share).sum();
+        // The sum of nothing is -0.
+        let share = 0.0 + self.bands.iter().map(|band| band.share).sum::<f64>();
         if (share - 1.0).abs() > 0.01 {
             return Err(format!("the shares of the bands add up to {share}, not to 1"));
         }

@@ -1,7 +1,7 @@
 //! The twelve job classes: what they hold, and how they access it.
 //!
 //! The figures are made up, but in the range of what `docs/evaluation.md` measured on real servers. With an
-//! anchor, the random accesses of a class follow a recording ([`crate::Anchor`]).
+//! anchor, all accesses of a class follow a recording ([`crate::Anchor`]).
 
 use thermo_engine::rng::Rng;
 
@@ -289,8 +289,9 @@ pub(crate) struct Builder<'a> {
     areas: Vec<PlacedPattern>,
     /// Sum of the shares so far.
     share: f64,
-    /// Pages of the area that is being built.
+    /// Pages of the area that is being built, and whether its accesses are those of the anchor already.
     len: usize,
+    follows_anchor: bool,
 }
 
 impl Class {
@@ -303,6 +304,7 @@ impl Class {
             areas: Vec::new(),
             share: 0.0,
             len: 0,
+            follows_anchor: false,
         };
         (self.build)(&mut builder);
         (builder.memory, builder.areas)
@@ -316,7 +318,11 @@ impl Builder<'_> {
         self.share += share;
         let end = (self.share * PAGES as f64).round() as usize;
         self.len = end.min(PAGES) - first;
-        let pattern = pattern(self);
+        self.follows_anchor = false;
+        let mut pattern = pattern(self);
+        if !self.follows_anchor && self.anchor.is_some() {
+            pattern = self.poisson(&[], Load::Steady);
+        }
         self.areas.push(PlacedPattern {
             first,
             len: self.len,
@@ -348,14 +354,13 @@ impl Builder<'_> {
         uniform(self.rng, range)
     }
 
-    /// Random accesses. Those of an anchored class follow the recording, except in areas of a single band,
-    /// which stand for parts that no recording of a few minutes can tell apart.
+    /// Random accesses: those of the recording, if the class has an anchor.
     fn random(&mut self, bands: &[Band], load: Load) -> Poisson {
-        let anchored = self.anchor.filter(|_| bands.len() > 1);
-        match anchored {
-            Some(anchor) => Poisson::new(self.len, &anchor.bands(), load, self.rng),
-            None => Poisson::new(self.len, bands, load, self.rng),
-        }
+        let Some(anchor) = self.anchor else {
+            return Poisson::new(self.len, bands, load, self.rng);
+        };
+        self.follows_anchor = true;
+        Poisson::new(self.len, &anchor.bands(), load, self.rng)
     }
 
     fn poisson(&mut self, bands: &[Band], load: Load) -> Box<dyn Pattern> {

@@ -131,3 +131,42 @@ fn without_swap_only_pages_of_files_leave() {
         (0, row.out_bytes as i64)
     );
 }
+
+/// The share of memory that is idle for longer than `age_s`, by an anchor.
+fn idle_share(anchor: &crate::Anchor, age_s: f64) -> f64 {
+    let share = |band: &crate::AnchorBand| {
+        let mean = (band.mean_s.0 * band.mean_s.1).sqrt();
+        band.share * (-age_s / mean).exp()
+    };
+    anchor.bands.iter().map(share).sum()
+}
+
+#[test]
+fn anchored_classes_have_the_idle_ages_of_the_recording() {
+    for name in ["java", "mariadb", "node", "redis"] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/anchors");
+        let path = std::path::Path::new(folder).join(format!("{name}.json"));
+        let anchor = crate::Anchor::read(&path).expect("an anchor");
+        let class = CLASSES
+            .iter()
+            .find(|class| class.name == anchor.class)
+            .expect("a class");
+        let rng = &mut part_of(5, 1);
+        let memory = class.build(Some(&anchor), rng);
+        let mut target = Target::new(memory, settings(Mode::Observe, None), rng.clone()).expect("a target");
+        // At nine, the daily load of the web is near its mean.
+        target.run(Nanos::secs(9 * 3600)).expect("steps");
+        let ages: Vec<Nanos> = target.machine.memory.idle_ages(target.now).collect();
+        for age_s in [10, 60, 120] {
+            let older = ages.iter().filter(|age| **age >= Nanos::secs(age_s)).count();
+            let (found, expected) = (
+                older as f64 / ages.len() as f64,
+                idle_share(&anchor, age_s as f64),
+            );
+            assert!(
+                (found - expected).abs() < 0.1,
+                "{name}, {age_s} s: {found}, not {expected}"
+            );
+        }
+    }
+}
