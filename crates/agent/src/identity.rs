@@ -6,6 +6,9 @@ use thermo_kernel::cgroup::{self, GroupPath};
 use thermo_kernel::stat::{self, Image};
 use thermo_kernel::{ProcError, proc, status};
 
+use crate::kubernetes::pod_list::Pod;
+use crate::kubernetes::pod_names::{Awaits, PodIdentity};
+
 /// Bytes of the environment that are read at most.
 const MAX_ENVIRONMENT: usize = 64 * 1024;
 /// Characters of a container's name in target names: as `docker ps` shows it.
@@ -39,6 +42,8 @@ pub struct Identity {
     pub cgroups: Vec<GroupPath>,
     /// The variables of the environment that a policy asks for, as `NAME=VALUE`.
     pub environment: Vec<String>,
+    /// The pod, if it is in one. The owner of the names of pods adds it.
+    pub pod: Option<PodIdentity>,
 }
 
 impl Identity {
@@ -76,6 +81,7 @@ impl Identity {
             uid,
             cgroups: cgroup::paths(root, pid)?,
             environment: environment(root, pid, &asked.variables),
+            pod: None,
         }))
     }
 
@@ -97,6 +103,42 @@ impl Identity {
     #[must_use]
     pub fn container(&self) -> Option<&str> {
         self.cgroups.iter().find_map(|group| container_of(&group.path))
+    }
+
+    /// Whether what is `needed` of the kubelet has still to come. [`Awaits::Pod`] is needed for namespace,
+    /// pod and labels, [`Awaits::Container`] for the container's name.
+    #[must_use]
+    pub fn awaits(&self, needed: Awaits) -> bool {
+        let awaited = self.pod.as_ref().map_or(Awaits::Nothing, |pod| pod.awaits);
+        match needed {
+            Awaits::Nothing => false,
+            Awaits::Container => awaited != Awaits::Nothing,
+            Awaits::Pod => awaited == Awaits::Pod,
+        }
+    }
+
+    /// The names of its pod, if they are known.
+    #[must_use]
+    pub fn pod_names(&self) -> Option<&Pod> {
+        self.pod.as_ref()?.pod.as_deref()
+    }
+
+    /// One fact of its pod, or none.
+    pub(crate) fn pod_fact(&self, fact: impl Fn(&Pod) -> String) -> Vec<String> {
+        self.pod_names().map(fact).into_iter().collect()
+    }
+
+    /// The labels of its pod, as `NAME=VALUE`.
+    #[must_use]
+    pub fn labels(&self) -> Vec<String> {
+        let labels = self.pod_names().into_iter().flat_map(|pod| &pod.labels);
+        labels.map(|(name, value)| format!("{name}={value}")).collect()
+    }
+
+    /// The name of its container in its pod, if that is known.
+    #[must_use]
+    pub fn container_name(&self) -> Option<&str> {
+        self.pod.as_ref()?.container_name.as_deref()
     }
 
     /// The path of the control group that limits memory: version 2, or the memory controller.

@@ -26,6 +26,7 @@ pub mod export;
 pub mod guard;
 pub mod history;
 pub mod identity;
+pub mod kubernetes;
 pub mod ledger;
 pub mod lifecycle;
 pub mod matching;

@@ -3,6 +3,7 @@
 use globset::GlobMatcher;
 
 use crate::identity::Identity;
+use crate::kubernetes::pod_names::Awaits;
 
 /// The conditions of a policy. All that are given must hold; of the values of one condition, one suffices.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +35,14 @@ pub enum Kind {
     Env,
     /// The container.
     Container,
+    /// The namespace of the pod.
+    Namespace,
+    /// The name of the pod.
+    Pod,
+    /// A label of the pod, `NAME=VALUE`.
+    Label,
+    /// The name of the container in its pod.
+    ContainerName,
 }
 
 /// A value that a condition accepts.
@@ -68,7 +77,32 @@ impl Kind {
             Self::User => "user",
             Self::Env => "env",
             Self::Container => "container",
+            Self::Namespace => "namespace",
+            Self::Pod => "pod",
+            Self::Label => "label",
+            Self::ContainerName => "container_name",
         }
+    }
+
+    /// What it needs of the kubelet.
+    #[must_use]
+    pub const fn needs(self) -> Awaits {
+        match self {
+            Self::Namespace | Self::Pod | Self::Label => Awaits::Pod,
+            Self::ContainerName => Awaits::Container,
+            Self::Unit
+            | Self::Cgroup
+            | Self::Exe
+            | Self::Command
+            | Self::User
+            | Self::Env
+            | Self::Container => Awaits::Nothing,
+        }
+    }
+
+    /// Whether one of many texts of the process is to fit, so that naming the first would say nothing.
+    const fn is_of_many(self) -> bool {
+        matches!(self, Self::Env | Self::Label)
     }
 
     /// What the process has.
@@ -81,6 +115,10 @@ impl Kind {
             Self::User => vec![identity.uid.to_string()],
             Self::Env => identity.environment.clone(),
             Self::Container => identity.container().map(str::to_owned).into_iter().collect(),
+            Self::Namespace => identity.pod_fact(|pod| pod.namespace.clone()),
+            Self::Pod => identity.pod_fact(|pod| pod.name.clone()),
+            Self::Label => identity.labels(),
+            Self::ContainerName => identity.container_name().map(str::to_owned).into_iter().collect(),
         }
     }
 }
@@ -115,6 +153,25 @@ impl MatchRule {
         reasons.map(|reasons| reasons.join(", "))
     }
 
+    /// The first condition that compares names of the kubelet.
+    #[must_use]
+    pub fn pod_condition(&self) -> Option<Kind> {
+        let mut kinds = self.conditions.iter().map(|condition| condition.kind);
+        kinds.find(|kind| kind.needs() != Awaits::Nothing)
+    }
+
+    /// Whether only names that the kubelet has still to say keep the process from matching.
+    #[must_use]
+    pub fn is_undecided(&self, identity: &Identity) -> bool {
+        let mut awaits = false;
+        let may_hold = self.conditions.iter().all(|condition| {
+            let is_unknown = identity.awaits(condition.kind.needs());
+            awaits |= is_unknown;
+            is_unknown || condition.check(identity).is_ok()
+        });
+        awaits && may_hold
+    }
+
     /// Whether the rule looks at the user.
     #[must_use]
     pub fn has_user(&self) -> bool {
@@ -147,14 +204,17 @@ impl Condition {
     }
 
     fn check(&self, identity: &Identity) -> Result<String, String> {
-        let found = self.kind.found(identity);
         let name = self.kind.name();
+        if identity.awaits(self.kind.needs()) {
+            return Err(format!("the {name} of its pod is not known yet"));
+        }
+        let found = self.kind.found(identity);
         let fits = |value: &&Value| found.iter().any(|found| value.test.accepts(found));
         if let Some(value) = self.values.iter().find(fits) {
             return Ok(format!("{name} is {}", value.text));
         }
         match found.first() {
-            Some(found) if self.kind != Kind::Env && !found.is_empty() => Err(format!("{name} is {found}")),
+            Some(found) if !self.kind.is_of_many() && !found.is_empty() => Err(format!("{name} is {found}")),
             _ => Err(format!("it has no such {name}")),
         }
     }
@@ -163,10 +223,15 @@ impl Condition {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use std::sync::Arc;
+
     use globset::Glob;
     use thermo_kernel::cgroup::GroupPath;
 
     use super::*;
+    use crate::kubernetes::path::PodPath;
+    use crate::kubernetes::pod_list::Pod;
+    use crate::kubernetes::pod_names::PodIdentity;
 
     fn glob(text: &str) -> Value {
         Value {
@@ -205,6 +270,81 @@ mod tests {
         assert_eq!(rule.text(), "unit nginx.service or redis*.service, user 101");
         let rule = MatchRule::new(vec![unit, user(7)]);
         assert_eq!(rule.check(&redis()).unwrap_err(), "user is 101");
+    }
+
+    /// A process of the pod `web-0` in the namespace `shop`.
+    fn in_pod(awaits: Awaits) -> Identity {
+        let pod = Pod {
+            namespace: "shop".to_owned(),
+            name: "web-0".to_owned(),
+            labels: [
+                ("app".to_owned(), "web".to_owned()),
+                ("tier".to_owned(), "1".to_owned()),
+            ]
+            .into(),
+            ..Pod::default()
+        };
+        let path = PodPath {
+            uid: String::new(),
+            qos: None,
+            container: None,
+        };
+        Identity {
+            pod: Some(PodIdentity {
+                path,
+                pod: (awaits != Awaits::Pod).then(|| Arc::new(pod)),
+                container_name: (awaits == Awaits::Nothing).then(|| "server".to_owned()),
+                awaits,
+            }),
+            ..redis()
+        }
+    }
+
+    #[test]
+    fn names_of_pods_match_once_they_are_known() {
+        for (kind, yes, no, needs_container) in [
+            (Kind::Namespace, "sh*", "other", false),
+            (Kind::Pod, "web-*", "db-*", false),
+            (Kind::Label, "app=web", "app=db", false),
+            (Kind::Label, "tier=*", "tiers=*", false),
+            (Kind::ContainerName, "server", "proxy", true),
+        ] {
+            let rule = |text| MatchRule::new(vec![Condition::new(kind, vec![glob(text)])]);
+            let known = in_pod(Awaits::Nothing);
+            assert!(
+                rule(yes).check(&known).is_ok() && rule(no).check(&known).is_err(),
+                "{yes}"
+            );
+            assert!(!rule(yes).is_undecided(&known) && !rule(no).is_undecided(&known));
+            for (awaits, is_awaited) in [(Awaits::Pod, true), (Awaits::Container, needs_container)] {
+                let identity = in_pod(awaits);
+                assert_eq!(rule(no).is_undecided(&identity), is_awaited, "{yes} {awaits:?}");
+                assert_eq!(
+                    rule(yes).check(&identity).is_err(),
+                    is_awaited,
+                    "{yes} {awaits:?}"
+                );
+            }
+            assert!(
+                rule(yes).check(&redis()).is_err() && !rule(yes).is_undecided(&redis()),
+                "no pod"
+            );
+        }
+    }
+
+    #[test]
+    fn rule_that_fails_by_what_is_known_is_decided() {
+        let namespace = Condition::new(Kind::Namespace, vec![glob("shop")]);
+        let rule = |command| {
+            let command = Condition::new(Kind::Command, vec![glob(command)]);
+            MatchRule::new(vec![namespace.clone(), command])
+        };
+        let unknown = in_pod(Awaits::Pod);
+        assert!(rule("redis-*").is_undecided(&unknown));
+        assert!(!rule("nginx").is_undecided(&unknown));
+        let why = rule("redis-*").check(&unknown).unwrap_err();
+        assert_eq!(why, "the namespace of its pod is not known yet");
+        assert_eq!(rule("nginx").pod_condition(), Some(Kind::Namespace));
     }
 
     #[test]

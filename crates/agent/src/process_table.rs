@@ -5,6 +5,9 @@
 //! new process is found at once, and an exec or a change of group of an old one within [`TURN_UPDATES`]
 //! updates.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +17,8 @@ use thermo_units::Nanos;
 use crate::api;
 use crate::config::Config;
 use crate::identity::Identity;
+use crate::kubernetes::pod_list::Pod;
+use crate::kubernetes::pod_names::PodNames;
 
 /// A process is young for this long after it was found.
 const YOUNG: Nanos = Nanos::secs(5);
@@ -47,6 +52,8 @@ pub struct ProcessTable {
     known: BTreeMap<u32, Known>,
     /// Threads of the kernel, which no policy has.
     kernel_threads: BTreeSet<u32>,
+    /// The names of pods.
+    pods: PodNames,
     /// The number that was given out last, at the last update.
     last_pid: u32,
     /// Where the next part of the old processes begins.
@@ -57,8 +64,9 @@ pub struct ProcessTable {
 impl ProcessTable {
     /// No process is known before the first update.
     #[must_use]
-    pub fn new(root: &Path) -> Self {
+    pub fn new(root: &Path, pods: PodNames) -> Self {
         Self {
+            pods,
             root: root.to_owned(),
             own_pid: std::process::id(),
             known: BTreeMap::new(),
@@ -67,6 +75,44 @@ impl ProcessTable {
             turn: 0,
             nr_updates: 0,
         }
+    }
+
+    /// The names of pods.
+    #[must_use]
+    pub const fn pods(&self) -> &PodNames {
+        &self.pods
+    }
+
+    /// The names of pods, to report how the kubelet was asked.
+    pub const fn pods_mut(&mut self) -> &mut PodNames {
+        &mut self.pods
+    }
+
+    /// Gives the processes the names of this list of the kubelet. Returns whether an assignment changed.
+    pub fn set_pods(&mut self, listed: Vec<Pod>, config: &Config, now: Nanos) -> bool {
+        let paths = self
+            .known
+            .values()
+            .filter_map(|known| known.identity.pod.as_ref());
+        let keys = paths.flat_map(|pod| [Some(&pod.path.uid), pod.path.container.as_ref()]);
+        let in_use: BTreeSet<String> = keys.flatten().cloned().collect();
+        self.pods.set_listed(listed, &in_use, now);
+        let mut changed = false;
+        for known in self.known.values_mut() {
+            let Some(before) = known.identity.pod.take() else {
+                continue;
+            };
+            let after = self.pods.complete(before.path.clone());
+            self.pods.want(&after, now);
+            let is_same = before == after;
+            known.identity.pod = Some(after);
+            if !is_same {
+                let assignment = assign(config, &known.identity);
+                changed |= assignment != known.assignment;
+                known.assignment = assignment;
+            }
+        }
+        changed
     }
 
     /// Forgets everything: the configuration has changed.
@@ -169,12 +215,16 @@ impl ProcessTable {
         // A process that may not be read now is looked at again at the next update.
         let identity = Identity::read(&self.root, pid, &config.asked).ok().flatten();
         let was = before.as_ref().and_then(|known| known.assignment.clone());
-        let Some(identity) = identity else {
+        let Some(mut identity) = identity else {
             if stat::read(&self.root, pid).is_ok_and(|stat| stat.is_kernel_thread()) {
                 self.kernel_threads.insert(pid);
             }
             return was.is_some();
         };
+        identity.pod = self.pods.look_up(&identity.cgroups);
+        if let Some(pod) = &identity.pod {
+            self.pods.want(pod, now);
+        }
         let assignment = assign(config, &identity);
         let is_same_process = before
             .as_ref()
@@ -214,13 +264,20 @@ impl ProcessTable {
     }
 }
 
-/// The first policy that matches has the process.
+/// The first policy that matches has the process. While names of its pod decide whether a policy matches, and
+/// are not known, no later policy has it: that one might act on what the earlier one protects.
 #[must_use]
 pub fn assign(config: &Config, identity: &Identity) -> Option<Assignment> {
-    let mut policies = config.policies.iter().enumerate();
-    let (policy, found) = policies.find(|(_, policy)| policy.rule.check(identity).is_ok())?;
-    let target = found.target_name.of(identity);
-    Some(Assignment { policy, target })
+    for (nth, policy) in config.policies.iter().enumerate() {
+        if policy.is_undecided(identity) {
+            return None;
+        }
+        if policy.rule.check(identity).is_ok() {
+            let target = policy.target_name.of(identity);
+            return Some(Assignment { policy: nth, target });
+        }
+    }
+    None
 }
 
 /// The process number that the kernel gave out last.
@@ -232,116 +289,4 @@ fn last_pid(root: &Path) -> Result<u32, FileError> {
         .last()
         .and_then(|number| number.parse().ok());
     last.ok_or_else(|| FileError::malformed(&path, text.trim(), "the last process number at the end"))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    struct Machine(tempfile::TempDir);
-
-    impl Machine {
-        fn new() -> Self {
-            let machine = Self(tempfile::tempdir().unwrap());
-            fs::create_dir_all(machine.0.path().join("proc")).unwrap();
-            machine.last_pid(100);
-            machine
-        }
-
-        fn last_pid(&self, pid: u32) {
-            fs::write(
-                self.0.path().join("proc/loadavg"),
-                format!("0.1 0.1 0.1 1/99 {pid}\n"),
-            )
-            .unwrap();
-        }
-
-        fn process(&self, pid: u32, command: &str, starttime: u64, code: u64) {
-            let folder = self.0.path().join(format!("proc/{pid}"));
-            let _ = fs::remove_dir_all(&folder);
-            fs::create_dir_all(&folder).unwrap();
-            let zeros = "0 ".repeat(3);
-            let stat = format!(
-                "{pid} ({command}) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {starttime} 1 1 1 {code} 1 {code} {zeros}"
-            );
-            fs::write(folder.join("stat"), stat).unwrap();
-            fs::write(folder.join("cgroup"), "0::/\n").unwrap();
-            fs::write(
-                folder.join("status"),
-                format!(
-                    "Name:\tx\nTgid:\t{pid}\nUid:\t5\t5\t5\t5\nCapEff:\t0\nVmRSS:\t9 kB\nRssAnon:\t4 kB\n"
-                ),
-            )
-            .unwrap();
-            symlink(format!("/bin/{command}"), folder.join("exe")).unwrap();
-        }
-
-        fn end(&self, pid: u32) {
-            fs::remove_dir_all(self.0.path().join(format!("proc/{pid}"))).unwrap();
-        }
-    }
-
-    fn config() -> Config {
-        let text = "[[policy]]\nname = \"a\"\nmatch = { command = \"a*\" }\n\
-                    [[policy]]\nname = \"rest\"\nmatch = { user = \"5\" }\n";
-        Config::parse(text, Path::new("/")).unwrap()
-    }
-
-    fn names(table: &ProcessTable, policy: usize) -> Vec<(u32, String)> {
-        let processes = table.of_policy(policy).into_iter();
-        processes.map(|(pid, _, name)| (pid, name)).collect()
-    }
-
-    #[test]
-    fn first_policy_that_matches_has_the_process() {
-        let machine = Machine::new();
-        machine.process(70, "apache", 1, 4096);
-        machine.process(71, "bind", 1, 4096);
-        let mut table = ProcessTable::new(machine.0.path());
-        assert!(table.update(&config(), Nanos::secs(1)).unwrap());
-        assert_eq!(names(&table, 0), [(70, "apache".to_owned())]);
-        assert_eq!(names(&table, 1), [(71, "bind".to_owned())]);
-        assert!(
-            !table.update(&config(), Nanos::secs(2)).unwrap(),
-            "nothing changed"
-        );
-        machine.end(70);
-        assert!(table.update(&config(), Nanos::secs(3)).unwrap());
-        assert_eq!(names(&table, 0), []);
-    }
-
-    #[test]
-    fn reused_number_is_another_process() {
-        let machine = Machine::new();
-        machine.process(70, "apache", 1, 4096);
-        let mut table = ProcessTable::new(machine.0.path());
-        table.update(&config(), Nanos::ZERO).unwrap();
-        machine.process(70, "bind", 9, 4096);
-        machine.last_pid(75);
-        assert!(table.update(&config(), Nanos::secs(60)).unwrap());
-        assert_eq!(
-            (names(&table, 0), names(&table, 1)),
-            (vec![], vec![(70, "bind".to_owned())])
-        );
-    }
-
-    #[test]
-    fn exec_is_seen_at_once_while_young_and_in_turn_later() {
-        let machine = Machine::new();
-        machine.process(70, "sh", 1, 4096);
-        let mut table = ProcessTable::new(machine.0.path());
-        table.update(&config(), Nanos::ZERO).unwrap();
-        machine.process(70, "apache", 1, 8192);
-        assert!(table.update(&config(), Nanos::secs(1)).unwrap());
-        assert_eq!(names(&table, 0).len(), 1);
-        machine.process(70, "bind", 1, 12_288);
-        let changes = (0..TURN_UPDATES as u64)
-            .filter(|nth| table.update(&config(), Nanos::secs(100 + nth)).unwrap())
-            .count();
-        assert_eq!((changes, names(&table, 1).len()), (1, 1));
-    }
 }

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::decisions;
 use crate::history::Past;
 use crate::identity::{Asked, Identity};
+use crate::kubernetes::pod_names::PodNames;
 use crate::ledger::days::Days;
 use crate::process_table::assign;
 
@@ -250,18 +251,24 @@ fn now_ms() -> UnixMillis {
 ///
 /// # Errors
 /// There is no such process, or it may not be read.
-pub fn explain_process(root: &Path, config: &Config, pid: u32) -> Result<Explanation, Refusal> {
+pub fn explain_process(
+    root: &Path,
+    config: &Config,
+    pods: &PodNames,
+    pid: u32,
+) -> Result<Explanation, Refusal> {
     let asked = Asked {
         user: true,
         ..config.asked.clone()
     };
-    let identity = Identity::read(root, pid, &asked)
+    let mut identity = Identity::read(root, pid, &asked)
         .map_err(|error| Refusal::Invalid(error.to_string()))?
         .ok_or_else(|| {
             Refusal::NotFound(format!(
                 "there is no process {pid}, or it is a thread of the kernel: `ps -e` lists processes"
             ))
         })?;
+    identity.pod = pods.look_up(&identity.cgroups);
     Ok(explain(config, &identity))
 }
 
@@ -269,13 +276,18 @@ fn explain(config: &Config, identity: &Identity) -> Explanation {
     let assignment = assign(config, identity);
     let policy = |index: usize| config.policies.get(index).map(|policy| policy.name.clone());
     let one = |policy: &crate::config::PolicyConfig| {
-        let result = policy.rule.check(identity);
+        let result = match policy.is_undecided(identity) {
+            true => Err("names of its pod are not known yet, so no later policy has it".to_owned()),
+            false => policy.rule.check(identity),
+        };
         PolicyMatch {
             policy: policy.name.clone(),
             matches: result.is_ok(),
             why: result.unwrap_or_else(|why_not| why_not),
         }
     };
+    let pod = identity.pod_names();
+    let path = identity.pod.as_ref().map(|pod| &pod.path);
     let facts = [
         ("command", Some(identity.command.clone())),
         ("exe", Some(identity.exe.clone()).filter(|exe| !exe.is_empty())),
@@ -283,6 +295,15 @@ fn explain(config: &Config, identity: &Identity) -> Explanation {
         ("unit", identity.unit()),
         ("cgroup", Some(identity.cgroup().to_owned())),
         ("container", identity.container().map(str::to_owned)),
+        ("namespace", pod.map(|pod| pod.namespace.clone())),
+        ("pod", pod.map(|pod| pod.name.clone())),
+        ("pod uid", path.map(|path| path.uid.clone())),
+        (
+            "pod class",
+            path.and_then(|path| path.qos).map(|qos| qos.name().to_owned()),
+        ),
+        ("workload", pod.map(|pod| pod.workload().to_owned())),
+        ("container name", identity.container_name().map(str::to_owned)),
     ];
     let known = |(name, value): (&str, Option<String>)| value.map(|value| (name.to_owned(), value));
     Explanation {
@@ -311,7 +332,7 @@ mod tests {
     #[test]
     fn explanation_names_policy_and_reasons() {
         let (shared, _orders) = shared();
-        let explain = |pid| explain_process(Path::new("/"), &shared.config(), pid);
+        let explain = |pid| explain_process(Path::new("/"), &shared.config(), &PodNames::default(), pid);
         let explanation = explain(std::process::id()).unwrap();
         assert_eq!(explanation.policy.as_deref(), Some("tests"));
         assert!(explanation.target.unwrap().starts_with("t-"));

@@ -227,6 +227,7 @@ fn agent_page_has_every_key() {
         "[http]",
         "[history]",
         "[guard]",
+        "[kubernetes]",
         "[[policy]]",
         "[[policy]]\nname = \"a\"\n[policy.match]",
     ] {

@@ -5,6 +5,7 @@ mod account;
 mod budget;
 mod export;
 mod orders;
+mod pod_names;
 mod publish;
 mod state;
 
@@ -21,6 +22,9 @@ use crate::api::{self, UnixMillis};
 use crate::budget_division::RecentShare;
 use crate::config::Config;
 use crate::export::{Exporter, Sums};
+use crate::kubernetes::asker::Asker;
+use crate::kubernetes::kubelet::Kubelet;
+use crate::kubernetes::pod_names::PodNames;
 use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::pressure::SwapState;
@@ -59,6 +63,9 @@ pub struct Agent {
     shared: Arc<Shared>,
     orders: Receiver<Order>,
     table: ProcessTable,
+    kubelet: Option<Asker>,
+    /// Why the names of pods are not known.
+    kubelet_error: Option<String>,
     policies: Vec<Policy>,
     /// Numbers of kdamonds are never used again: names of threads tell policies apart.
     next_number: u32,
@@ -107,6 +114,9 @@ pub enum AgentError {
         /// The key.
         key: &'static str,
     },
+    /// The thread that asks the kubelet cannot start.
+    #[error("cannot ask the kubelet for pods: {0}. Take [kubernetes] out of the configuration")]
+    Kubelet(std::io::Error),
     /// The ledger is there and cannot be read.
     #[error("cannot read the ledger in {dir}: {source}. Move it away to begin a new one")]
     Ledger {
@@ -151,8 +161,12 @@ impl Agent {
             dir: config.state_dir.clone(),
             source,
         })?;
+        let kubelet = config.kubernetes.clone().map(Kubelet::new).map(Asker::start);
+        let kubelet = kubelet.transpose().map_err(AgentError::Kubelet)?;
         let mut agent = Self {
-            table: ProcessTable::new(&root),
+            table: ProcessTable::new(&root, PodNames::new(config.kubernetes.is_some())),
+            kubelet,
+            kubelet_error: None,
             root,
             options,
             shared,
@@ -248,14 +262,16 @@ impl Agent {
     /// Looks for processes, and gives them to their policies.
     fn find(&mut self, now: Nanos) {
         let cpu = clock::thread_cpu();
+        let mut changed = self.take_pods(now);
         match self.table.update(&self.config, now) {
-            Ok(true) => {
-                for (nth, policy) in self.policies.iter_mut().enumerate() {
-                    policy.select(&self.root, self.table.of_policy(nth));
-                }
-            }
-            Ok(false) => {}
+            Ok(found) => changed |= found,
             Err(error) => self.warn(format!("processes are not found: {error}")),
+        }
+        self.ask_for_pods(now);
+        if changed {
+            for (nth, policy) in self.policies.iter_mut().enumerate() {
+                policy.select(&self.root, self.table.of_policy(nth));
+            }
         }
         for policy in &mut self.policies {
             policy.start_if_needed(now);

@@ -21,7 +21,7 @@ impl Agent {
                 .reload()
                 .map_err(|error| Refusal::Invalid(error.to_string()))?,
             Command::Explain(pid) => {
-                let explanation = explain_process(&self.root, &self.config, *pid)?;
+                let explanation = explain_process(&self.root, &self.config, self.table.pods(), *pid)?;
                 return Ok(Answer::Explained(Box::new(explanation)));
             }
         }
@@ -164,6 +164,7 @@ fn fixed_key_that_differs(before: &Config, after: &Config) -> Option<&'static st
     [
         ("state_dir", before.state_dir != after.state_dir),
         ("[http]", before.http != after.http),
+        ("[kubernetes]", before.kubernetes != after.kubernetes),
         ("lifecycle", before.lifecycle != after.lifecycle),
     ]
     .into_iter()

@@ -70,7 +70,14 @@ impl Agent {
                 .to_owned(),
             ready: self.is_ready,
             export: self.exporter.is_some().then_some(self.export_status),
-            warnings: self.warnings.iter().cloned().chain(errors).chain(full).collect(),
+            warnings: self
+                .warnings
+                .iter()
+                .cloned()
+                .chain(errors)
+                .chain(full)
+                .chain(self.kubelet_error.clone())
+                .collect(),
         }
     }
 }

@@ -33,6 +33,7 @@ pub struct File {
     pub http: Http,
     #[serde(default)]
     pub guard: Guard,
+    pub kubernetes: Option<Spanned<Kubernetes>>,
     #[serde(default)]
     pub policy: Vec<Spanned<Policy>>,
 }
@@ -73,6 +74,16 @@ pub struct Http {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct Kubernetes {
+    pub enabled: Option<bool>,
+    pub kubelet: Option<Spanned<String>>,
+    pub token_file: Option<String>,
+    pub ca_file: Option<String>,
+    pub node: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Guard {
     pub max_refaults: Option<Spanned<String>>,
     pub max_stall: Option<Spanned<String>>,
@@ -107,4 +118,8 @@ pub struct Match {
     pub user: Option<Spanned<Texts>>,
     pub env: Option<Spanned<Texts>>,
     pub container: Option<Spanned<Texts>>,
+    pub namespace: Option<Spanned<Texts>>,
+    pub pod: Option<Spanned<Texts>>,
+    pub label: Option<Spanned<Texts>>,
+    pub container_name: Option<Spanned<Texts>>,
 }

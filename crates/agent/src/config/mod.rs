@@ -4,6 +4,7 @@
 //! and makes a [`Config`]: a file with one mistake gives no configuration at all.
 
 mod file;
+mod kubernetes;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,9 @@ use thermo_units::{Bytes, Nanos};
 use crate::api::Mode;
 use crate::guard::Bounds;
 use crate::identity::{Asked, Identity};
+use crate::kubernetes::kubelet::KubeletConfig;
+use crate::kubernetes::pod_list::Pod;
+use crate::kubernetes::pod_names::Awaits;
 use crate::matching::MatchRule;
 
 /// Where history and ledger are kept, unless the configuration names another directory.
@@ -40,6 +44,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// The description of applications (`thermo lifecycle`), if the agent follows their life cycle.
     pub lifecycle: Option<PathBuf>,
+    /// The kubelet that names pods; `None`: names are not known.
+    pub kubernetes: Option<KubeletConfig>,
     /// The policies, in their order: the first that matches a process has it.
     pub policies: Vec<PolicyConfig>,
     /// What the policies look at.
@@ -127,6 +133,14 @@ pub struct PolicyConfig {
 }
 
 impl PolicyConfig {
+    /// Whether only names that the kubelet has still to say keep the process from this policy: those that the
+    /// rule compares, or of which the target is named.
+    #[must_use]
+    pub fn is_undecided(&self, identity: &Identity) -> bool {
+        self.rule.is_undecided(identity)
+            || (identity.awaits(self.target_name.needs()) && self.rule.check(identity).is_ok())
+    }
+
     /// Whether a running policy with this configuration may go on with `other`. The mode may differ.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -144,7 +158,7 @@ pub struct TargetName(Option<String>);
 
 /// The placeholders of target names, and what each stands for.
 type Placeholder = (&'static str, fn(&Identity) -> String);
-const PLACEHOLDERS: [Placeholder; 6] = [
+const PLACEHOLDERS: [Placeholder; 10] = [
     ("{unit}", |identity| identity.unit().unwrap_or_default()),
     ("{command}", |identity| identity.command.clone()),
     ("{exe}", |identity| identity.exe.clone()),
@@ -153,9 +167,36 @@ const PLACEHOLDERS: [Placeholder; 6] = [
         identity.container().unwrap_or_default().to_owned()
     }),
     ("{uid}", |identity| identity.uid.to_string()),
+    ("{namespace}", |identity| {
+        of_pod(identity, |pod| pod.namespace.clone())
+    }),
+    ("{pod}", |identity| of_pod(identity, |pod| pod.name.clone())),
+    ("{workload}", |identity| {
+        of_pod(identity, |pod| pod.workload().to_owned())
+    }),
+    ("{container_name}", |identity| {
+        identity.container_name().unwrap_or_default().to_owned()
+    }),
 ];
 
+fn of_pod(identity: &Identity, fact: fn(&Pod) -> String) -> String {
+    identity.pod_names().map(fact).unwrap_or_default()
+}
+
 impl TargetName {
+    /// What the name needs of the kubelet.
+    #[must_use]
+    pub fn needs(&self) -> Awaits {
+        let has = |name: &str| self.0.as_ref().is_some_and(|pattern| pattern.contains(name));
+        if has("{container_name}") {
+            return Awaits::Container;
+        }
+        match ["{namespace}", "{pod}", "{workload}"].into_iter().any(has) {
+            true => Awaits::Pod,
+            false => Awaits::Nothing,
+        }
+    }
+
     /// Whether the name depends on the user.
     fn has_user(&self) -> bool {
         self.0.as_ref().is_some_and(|pattern| pattern.contains("{uid}"))

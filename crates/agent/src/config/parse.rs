@@ -22,17 +22,29 @@ use super::{
 use crate::api::Mode;
 use crate::guard::Bounds;
 use crate::identity::Asked;
+use crate::kubernetes::pod_names::Awaits;
 use crate::lifecycle::config::user_id;
 use crate::matching::{Condition, Kind, MatchRule, Test, Value};
 
 /// Schemes that give programs huge pages where memory is used, and take them away where it is idle.
 const HUGE_PAGES: &str = include_str!("../../../../schemes/ethp-tuned.damos");
+/// The way out for names of pods without a kubelet.
+const ADD_KUBERNETES: &str = "known in Kubernetes only: add [kubernetes]";
 const PRESETS: &str = "reclaim, lru-sort or huge-pages";
 
 pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
     let file: file::File =
         toml::from_str(text).map_err(|error| ParseError::from_parser(text, error.span(), error.message()))?;
-    let source = Source { text, folder };
+    let mut source = Source {
+        text,
+        folder,
+        knows_pods: false,
+    };
+    let kubernetes = file
+        .kubernetes
+        .map(|table| super::kubernetes::parse(&source, table));
+    let kubernetes = kubernetes.transpose()?.flatten();
+    source.knows_pods = kubernetes.is_some();
     let defaults = source.bounds(&file.guard, Bounds::default())?;
     let policies = source.policies(file.policy, defaults)?;
     let state_dir: PathBuf = file.state_dir.unwrap_or_else(|| STATE_DIR.to_owned()).into();
@@ -44,6 +56,7 @@ pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
         export: export.transpose()?,
         http: source.http(file.http)?,
         lifecycle: file.lifecycle.map(|path| folder.join(path)),
+        kubernetes,
         asked: asked(&policies),
         policies,
     })
@@ -62,13 +75,15 @@ fn asked(policies: &[PolicyConfig]) -> Asked {
 }
 
 /// The text, for positions, and the folder of relative paths.
-struct Source<'a> {
+pub(super) struct Source<'a> {
     text: &'a str,
     folder: &'a Path,
+    /// Whether the kubelet is asked for names.
+    knows_pods: bool,
 }
 
 impl Source<'_> {
-    fn error<T>(&self, at: &Spanned<T>, message: impl Into<String>) -> ParseError {
+    pub(super) fn error<T>(&self, at: &Spanned<T>, message: impl Into<String>) -> ParseError {
         ParseError::at_offset(self.text, at.span().start, message)
     }
 
@@ -378,7 +393,11 @@ impl Source<'_> {
             let message = format!("a target's name is a text with {}", known.join(", "));
             return Err(self.error(given, message));
         }
-        Ok(TargetName(Some(given.get_ref().clone())))
+        let name = TargetName(Some(given.get_ref().clone()));
+        if name.needs() != Awaits::Nothing && !self.knows_pods {
+            return Err(self.error(given, format!("the names of pods are {ADD_KUBERNETES}")));
+        }
+        Ok(name)
     }
 
     fn rule(&self, given: Spanned<file::Match>) -> Result<MatchRule, ParseError> {
@@ -392,6 +411,10 @@ impl Source<'_> {
             (Kind::User, file.user),
             (Kind::Env, file.env),
             (Kind::Container, file.container),
+            (Kind::Namespace, file.namespace),
+            (Kind::Pod, file.pod),
+            (Kind::Label, file.label),
+            (Kind::ContainerName, file.container_name),
         ];
         let mut conditions = Vec::new();
         for (kind, texts) in keys {
@@ -401,11 +424,16 @@ impl Source<'_> {
             conditions.push(Condition::new(kind, values?));
         }
         if conditions.is_empty() {
-            let message =
-                "a policy matches something: give unit, cgroup, exe, command, user, env or container";
+            let message = "a policy matches something: give unit, cgroup, exe, command, user, env, container, \
+                           namespace, pod, label or container_name";
             return Err(ParseError::at_offset(self.text, span.start, message));
         }
-        Ok(MatchRule::new(conditions))
+        let rule = MatchRule::new(conditions);
+        if let Some(kind) = rule.pod_condition().filter(|_| !self.knows_pods) {
+            let message = format!("{} is {ADD_KUBERNETES}", kind.name());
+            return Err(ParseError::at_offset(self.text, span.start, message));
+        }
+        Ok(rule)
     }
 }
 
@@ -413,7 +441,10 @@ fn match_value(kind: Kind, text: &str) -> Result<Value, String> {
     let test = match kind {
         Kind::User => Test::User(user(text)?),
         Kind::Container => Test::Prefix(text.to_owned()),
-        Kind::Env if !text.contains('=') => Test::Prefix(format!("{text}=")),
+        Kind::Label if text.is_empty() || text.starts_with('=') => {
+            return Err("give a label as NAME=VALUE, or NAME for any value".to_owned());
+        }
+        Kind::Env | Kind::Label if !text.contains('=') => Test::Prefix(format!("{text}=")),
         Kind::Unit if !text.contains('.') => glob(&format!("{text}.service"))?,
         _ => glob(text)?,
     };

@@ -234,6 +234,7 @@ fn guide_has_every_key() {
         "[history]\nx = 1".to_owned(),
         "[http]\nx = 1".to_owned(),
         "[guard]\nx = 1".to_owned(),
+        "[kubernetes]\nx = 1".to_owned(),
         policy("match = {}\nx = 1"),
         policy("match = { x = 1 }"),
     ];
