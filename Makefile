@@ -21,6 +21,7 @@ help:
 	@echo "                 DESTDIR/PREFIX (/usr/local)"
 	@echo "make deb         build Debian packages in target/debian"
 	@echo "make packages    install, upgrade and purge the packages in emulated Debian 12 and 13"
+	@echo "make helm        check the Helm chart: schemas of Kubernetes, security properties (builds helm once)"
 	@echo "make kills       kill every command 1,000 times at random moments, and check what is left (root)"
 	@echo "make faults      make system calls of each command fail, and check what it does (root)"
 	@echo "make strangers   hostile clients at every socket and control file (root)"
@@ -78,6 +79,11 @@ packages:
 	@scripts/deps.sh build packages guest machines
 	@scripts/small.sh
 	@tests/packages.sh
+
+# Not part of `make test`: it builds helm with Go, which takes minutes once.
+.PHONY: helm
+helm:
+	@TARGET_DIR=$(TARGET_DIR) scripts/helm.sh
 
 lint:
 	@$(CARGO) fmt --all --check
