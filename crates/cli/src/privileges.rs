@@ -18,6 +18,7 @@ const MONITORING: &[Capability] = &[
     Capability::SysAdmin,
     Capability::SysNice,
     Capability::SysPtrace,
+    Capability::Syslog,
 ];
 
 /// `thermo hint`.
@@ -30,6 +31,7 @@ pub const HINT: &[Capability] = &[
     Capability::SysAdmin,
     Capability::SysNice,
     Capability::SysPtrace,
+    Capability::Syslog,
 ];
 
 /// `thermo fs`.
@@ -43,6 +45,7 @@ pub const FS: &[Capability] = &[
     Capability::SysAdmin,
     Capability::SysNice,
     Capability::SysPtrace,
+    Capability::Syslog,
 ];
 
 /// `thermo lifecycle run`.
@@ -54,6 +57,7 @@ pub const LIFECYCLE: &[Capability] = &[
     Capability::Perfmon,
     Capability::SysNice,
     Capability::SysPtrace,
+    Capability::Syslog,
 ];
 
 /// `thermo agent`.
@@ -67,6 +71,7 @@ pub const AGENT: &[Capability] = &[
     Capability::SysAdmin,
     Capability::SysNice,
     Capability::SysPtrace,
+    Capability::Syslog,
 ];
 
 /// The thread of `thermo agent` that answers others. All memory of the agent is locked, also what this thread

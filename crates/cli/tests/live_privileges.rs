@@ -12,7 +12,7 @@ use std::process::Command;
 use common::{Guard, has_tracker, run, spawn_command_quiet, spawn_quiet, stderr, wait_until};
 use daemon::Daemon;
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "CAP_BPF",
     "CAP_DAC_OVERRIDE",
     "CAP_DAC_READ_SEARCH",
@@ -24,8 +24,9 @@ const NAMES: [&str; 11] = [
     "CAP_SYS_NICE",
     "CAP_SYS_PTRACE",
     "CAP_SYS_RAWIO",
+    "CAP_SYSLOG",
 ];
-const NUMBERS: [u8; 11] = [39, 1, 2, 3, 14, 5, 38, 21, 23, 19, 17];
+const NUMBERS: [u8; 12] = [39, 1, 2, 3, 14, 5, 38, 21, 23, 19, 17, 34];
 
 /// The privileges of a thread.
 #[derive(Debug, Clone, PartialEq)]

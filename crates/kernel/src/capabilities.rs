@@ -33,6 +33,8 @@ pub enum Capability {
     SysAdmin = 21,
     /// Change scheduling and memory placement of other processes.
     SysNice = 23,
+    /// See addresses of the kernel in `/proc/kallsyms`.
+    Syslog = 34,
     /// Read kernel data with BPF programs.
     Perfmon = 38,
     /// Load BPF programs.
@@ -54,6 +56,7 @@ impl Capability {
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysNice => "CAP_SYS_NICE",
+            Self::Syslog => "CAP_SYSLOG",
             Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
         }
