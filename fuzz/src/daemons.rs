@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
+use thermo_agent::kubernetes::path::PodPath;
+use thermo_agent::kubernetes::pod_list;
 use thermo_agent::lifecycle::wire::{MAX_LINE, Request};
 use thermo_agent::lifecycle::{Config, Profile, State, fuzzing};
 use thermo_backends::offload::{self, DamonUser};
@@ -30,6 +32,18 @@ pub const TARGETS: &[Target] = &[
             Err(error) => assert!(error.line >= 1 && error.column >= 1, "{error}"),
         }
         drop((text.parse::<Profile>(), text.parse::<State>()));
+    }),
+    Target::new("kubernetes_pods", |data| {
+        for pod in pod_list::parse(data, None).unwrap_or_default() {
+            assert!(!pod.uids.is_empty(), "{pod:?}");
+        }
+    }),
+    Target::new("kubernetes_path", |data| {
+        let pod = std::str::from_utf8(data).ok().and_then(PodPath::parse);
+        if let Some(pod) = pod {
+            assert!(matches!(pod.uid.len(), 32 | 36), "{pod:?}");
+            assert!(pod.container.is_none_or(|id| id.len() == 64), "{}", pod.uid);
+        }
     }),
     Target::new("damonfs_sysfs", |data| {
         thread_local! {
