@@ -20,6 +20,8 @@ help:
 	@echo "make install     install thermo and thermo-nbd with man pages, completions and scheme files in"
 	@echo "                 DESTDIR/PREFIX (/usr/local)"
 	@echo "make deb         build Debian packages in target/debian"
+	@echo "make image       build the container image of the agent in target/image"
+	@echo "make kubernetes  start the image as the Helm chart describes it, in an emulated Debian 12 (root)"
 	@echo "make packages    install, upgrade and purge the packages in emulated Debian 12 and 13"
 	@echo "make helm        check the Helm chart: schemas of Kubernetes, security properties (builds helm once)"
 	@echo "make kills       kill every command 1,000 times at random moments, and check what is left (root)"
@@ -73,6 +75,17 @@ deb:
 	@scripts/small.sh
 	@scripts/deps.sh packages
 	@TARGET_DIR=$(TARGET_DIR) packaging/deb.sh
+
+# The container image of the agent, from the package. Built twice, and compared.
+.PHONY: image kubernetes
+image: deb
+	@scripts/deps.sh machines
+	@TARGET_DIR=$(TARGET_DIR) scripts/image.sh --check
+
+# Not part of `make test`: it needs an image and helm, and emulation takes minutes.
+kubernetes:
+	@scripts/deps.sh guest machines
+	@TARGET_DIR=$(TARGET_DIR) tests/kubernetes.sh
 
 # Not part of `make test`: it downloads packages of Debian 12 and 13, and emulation takes minutes.
 packages:

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Makes the root file system of a small Debian machine with systemd, and prints the path of its folder:
 # root.img (ext4), vmlinuz, initrd.img and release. It is kept for the next run. Needs root.
-# Usage: tests/packages/machine.sh bookworm|trixie
+# Usage: tests/packages/machine.sh bookworm|trixie [NAME PACKAGE...]
+#
+# NAME PACKAGE...   a machine of its own with further packages
 #
 # At its start the machine mounts the disk that is called `test`, and runs inside.sh of it.
 set -euo pipefail
 
 suite=${1:?"the suite is missing: use bookworm or trixie"}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/thermocline/machines
-machine=$cache/$suite
+machine=$cache/$suite${2:+-$2}
 if [ -e "$machine/release" ]; then
     echo "$machine"
     exit
@@ -22,6 +24,7 @@ case "$suite" in
     *) echo "machine: unknown suite $suite: use bookworm or trixie" >&2; exit 2 ;;
 esac
 include=systemd-sysv,dbus,linux-image-cloud-amd64,initramfs-tools,apparmor,man-db,bash-completion,zsh,fish,procps,passwd,$libelf,zlib1g,python3-minimal,gcc,libc6-dev,pkg-config
+[ $# -le 2 ] || include+=$(printf ',%s' "${@:3}")
 
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Release: bookworm' | head -n 1)
 [ -n "$mirror" ] || { echo "machine: apt on this machine has no source for Debian bookworm" >&2; exit 1; }
