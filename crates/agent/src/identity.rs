@@ -152,10 +152,13 @@ impl Identity {
         memory.or_else(unified).map_or("/", |group| &group.path)
     }
 
-    /// The job class of the process: programs that do the same on many machines. The unit without its
-    /// instance, otherwise the command.
+    /// The job class of the process: programs that do the same on many machines. The owner of its pod,
+    /// otherwise the unit without its instance, otherwise the command.
     #[must_use]
     pub fn workload(&self) -> String {
+        if let Some(pod) = self.pod_names() {
+            return pod.workload().to_owned();
+        }
         let service = self.unit().filter(|unit| unit.ends_with(".service"));
         service.map_or_else(|| self.command.clone(), |unit| template_of(&unit))
     }

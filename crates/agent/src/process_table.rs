@@ -254,13 +254,11 @@ impl ProcessTable {
         self.known.iter().filter_map(of_policy).collect()
     }
 
-    /// The job class of a target: that of its first process, or its name if that has ended.
+    /// The first process of a target that is still known.
     #[must_use]
-    pub fn workload(&self, target: &api::Target) -> String {
+    pub fn first_of(&self, target: &api::Target) -> Option<&Identity> {
         let mut known = target.pids.iter().filter_map(|pid| self.known.get(pid));
-        known
-            .next()
-            .map_or_else(|| target.name.clone(), |known| known.identity.workload())
+        known.next().map(|known| &known.identity)
     }
 }
 

@@ -8,6 +8,7 @@ use thermo_units::{Bytes, Nanos};
 use super::Agent;
 use crate::api;
 use crate::export::{ExportError, Exporter, Sums, row_of_agent, row_of_target};
+use crate::identity::Identity;
 use crate::pressure::SwapState;
 
 impl Agent {
@@ -76,9 +77,14 @@ impl Agent {
                 let Some(state) = policy.targets.get(&target.name) else {
                     continue;
                 };
+                let process = self.table.first_of(&target);
+                let pod = process.and_then(Identity::pod_names);
                 let would = self.ledger.would_act(&target.policy, &target.name, "pageout");
                 rows.push(Row {
-                    workload: self.table.workload(&target),
+                    workload: process.map_or_else(|| target.name.clone(), Identity::workload),
+                    namespace: pod.map(|pod| pod.namespace.clone()),
+                    pod: pod.map(|pod| pod.name.clone()),
+                    container: process.and_then(Identity::container_name).map(str::to_owned),
                     min_age_ms: age_ms,
                     would_page_out_bytes: would.map(|bytes| bytes.0),
                     out_bytes: state.out.still_out.0,
