@@ -50,7 +50,8 @@ def _start(master: str | None) -> SparkSession:
         chosen = master or SparkConf().get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
         if not re.match(r"local|spark://|k8s://|yarn|mesos://", chosen):
             raise BadInput(f"--master {chosen} is not a master: write local[4], spark://HOST:7077, yarn or k8s://…")
-        builder = builder.master(chosen)
+        log = (Path(__file__).parent / "log4j2.properties").as_uri()
+        builder = builder.master(chosen).config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
         if chosen.startswith("local"):
             builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
