@@ -17,7 +17,7 @@ from ._html import page
 from ._question import CLASSES, Question, check_range, parse_length, parse_share, parse_time
 from ._report import Report, files_json, make_report
 from ._session import session
-from ._stage import Fleet
+from ._stage import Fleet, choose_folders
 from ._text import check_text, report_text
 
 _EXAMPLES = """examples:
@@ -83,8 +83,9 @@ def _run(options: argparse.Namespace) -> int:
     late = parse_length(options.late_after, "--late-after")
     if options.verb == "check":
         reading = Reading(options.location, "workload", first, last, late)
+        folders = choose_folders(reading, options.cluster)
         with session(options.master) as spark:
-            fleet = Fleet(spark, reading, options.cluster)
+            fleet = Fleet(spark, reading, folders)
             aside = fleet.files.where(F.col("reason").isNotNull()).select("path", "reason", "detail")
             rows = [row.asDict() for row in aside.orderBy("path").limit(100).collect()]
             found = {"schema": 1, "files": files_json(fleet), "set_aside": rows}
@@ -97,8 +98,11 @@ def _run(options: argparse.Namespace) -> int:
         headroom=parse_share(options.headroom, "--headroom", 10),
     )
     _check_outputs(options.html, options.tables)
+    reading = Reading(options.location, options.class_by, first, last, late)
+    # Before Spark starts: what is wrong with the location or the range is said at once.
+    folders = choose_folders(reading, options.cluster)
     with session(options.master) as spark:
-        fleet = Fleet(spark, Reading(options.location, options.class_by, first, last, late), options.cluster)
+        fleet = Fleet(spark, reading, folders)
         report = make_report(fleet, question)
         _write(report, options)
     return 0

@@ -31,13 +31,21 @@ def session(master: str | None = None) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="thermocline-fleet-") as folder:
         spark = _start(master)
         try:
-            # Executors of a cluster need not have this package, only pyarrow and numpy.
-            spark.sparkContext.addPyFile(str(_archive(Path(folder))))
-            yield spark
-        except (PySparkException, _java_errors()) as error:
-            raise _readable(error) from error
+            with readable_errors():
+                # Executors of a cluster need not have this package, only pyarrow and numpy.
+                spark.sparkContext.addPyFile(str(_archive(Path(folder))))
+                yield spark
         finally:
             spark.stop()
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Turns errors of Spark into `Error` with one sentence."""
+    try:
+        yield
+    except (PySparkException, _java_errors()) as error:
+        raise _readable(error) from error
 
 
 def _start(master: str | None) -> SparkSession:

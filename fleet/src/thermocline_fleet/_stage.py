@@ -43,10 +43,10 @@ class FileCounts:
 class Fleet:
     """The files of a location, summed by file, hour and class. Close it to free what it keeps on disk."""
 
-    def __init__(self, spark: SparkSession, reading: Reading, cluster: str | None = None) -> None:
-        """Lists the days and clusters. Raises `BadInput` if nothing is to be read."""
+    def __init__(self, spark: SparkSession, reading: Reading, folders: list[Folder] | None = None) -> None:
+        """Reads all files of the folders; by default, of all clusters. Raises `BadInput` if there are none."""
         self.spark, self.reading = spark, reading
-        folders = _choose(reading, cluster, find_folders(reading.uri))
+        folders = choose_folders(reading) if folders is None else folders
         self._kept: list[DataFrame] = []
         listed = self.keep(self._list(folders))
         count = listed.count()
@@ -171,9 +171,12 @@ def _list_folders(uri: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
     return run
 
 
-def _choose(reading: Reading, cluster: str | None, folders: list[Folder]) -> list[Folder]:
-    """The folders of the cluster and of the days in the range."""
-    where = shown(reading.uri)
+def choose_folders(reading: Reading, cluster: str | None = None) -> list[Folder]:
+    """The folders of the days in the range, of a cluster or all of them.
+
+    Raises `BadInput` if there are none, and `Error` if the store refuses.
+    """
+    folders, where = find_folders(reading.uri), shown(reading.uri)
     if not folders:
         raise BadInput(f"there are no folders date=…/cluster=… in {where}: give the folder that agents export to")
     known = sorted({folder.cluster for folder in folders})
