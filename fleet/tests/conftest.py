@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process, a made-up fleet, and the result as scripts/test.sh counts it."""
+"""One Spark session for all tests, a made-up fleet, and the result as scripts/test.sh counts it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve hosts in two clusters, for five hours. Two of them act for the class `web`; nobody may change it."""
+    """Twelve hosts in two clusters, for five hours. Two of them act for the class `web`. Read only."""
     folder = tmp_path_factory.mktemp("small")
     hosts = fleet.hosts(12)
     for number in (0, 4):

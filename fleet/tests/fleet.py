@@ -1,4 +1,4 @@
-"""Writes the files of a made-up fleet, as agents would. Every value follows from host, class, time and seed."""
+"""Writes the files of a made-up fleet, as agents would. Values follow from host, class, time and seed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def _ages(*pairs: tuple[int, float]) -> tuple[float, ...]:
 
 
 JOBS = (
-    Job("web", 512 * MIB, _ages((0, 50), (60, 20), (600, 20), (3600, 10)), _ages((60, 0.01), (600, 1e-5)), 0.5),
+    Job(
+        "web", 512 * MIB, _ages((0, 50), (60, 20), (600, 20), (3600, 10)), _ages((60, 0.01), (600, 1e-5)), 0.5
+    ),
     Job("cache", 2048 * MIB, _ages((0, 60), (120, 10), (1800, 30)), _ages((120, 0.02), (1800, 1e-6))),
     Job("batch", 1024 * MIB, _ages((0, 95), (10, 5)), _ages((10, 0.5)), 0.1, "jobs"),
     Job("idle", 64 * MIB, _ages((0, 10), (7200, 90)), _ages((7200, 1e-7)), 0.2, None),
@@ -143,7 +145,11 @@ def _agent(host: Host, end: int) -> dict[str, Any]:
     nulls = dict.fromkeys(
         ("namespace", "pod", "container", "min_age_ms", "pass_ms", "would_page_out_bytes", "swap_cost")
     )
-    own = {"resident_bytes": 20 * MIB + host.number * PAGE, "watching_cpu_us": 9000 + host.number, "processes": 1}
+    own = {
+        "resident_bytes": 20 * MIB + host.number * PAGE,
+        "watching_cpu_us": 9000 + host.number,
+        "processes": 1,
+    }
     time = {"time_ms": end, "interval_ms": INTERVAL_MS, "policy": "", "mode": "observe"}
     return {**number, **texts, **lists, **nulls, **own, **time}
 
@@ -179,7 +185,9 @@ def write_file(path: Path, rows: list[dict[str, Any]], metadata: dict[str, str])
     return path
 
 
-def write(folder: Path, fleet: list[Host], windows: int, start_ms: int = START_MS, seed: int = 1) -> list[Path]:
+def write(
+    folder: Path, fleet: list[Host], windows: int, start_ms: int = START_MS, seed: int = 1
+) -> list[Path]:
     """Writes the files of all hosts and of windows of an hour."""
     return list(_write(folder, fleet, windows, start_ms, seed))
 

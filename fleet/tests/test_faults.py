@@ -24,7 +24,7 @@ HOST = fleet.Host(1)
 DAY_MS = 24 * HOUR_MS
 
 
-def one(folder: Path, host: fleet.Host = HOST, window: int = fleet.START_MS, **metadata: str) -> Path:
+def one(folder: Path, host: fleet.Host = HOST, window: int = fleet.START_MS, **metadata: Any) -> Path:
     """A file with this metadata."""
     rows = fleet.rows_of(host, window)
     return fleet.write_file(
@@ -76,11 +76,17 @@ def test_file_with_changed_bytes_is_set_aside_or_read_whole(tmp_path: Path) -> N
         ({"window_start_ms": str(fleet.START_MS + 3 * HOUR_MS)}, "truncated", "a time before its window"),
         ({"cluster": "north"}, "wrong_partition", "it belongs into date=2026-06-01/cluster=north"),
         ({"node": "other"}, "truncated", "it has rows of another node"),
-        ({"written_ms": str(fleet.START_MS + HOUR_MS + 2 * DAY_MS + 1)}, "late", "it was written 48.0 h after"),
+        (
+            {"written_ms": str(fleet.START_MS + HOUR_MS + 2 * DAY_MS + 1)},
+            "late",
+            "it was written 48.0 h after",
+        ),
         ({"written_ms": str(fleet.START_MS + HOUR_MS + 2 * DAY_MS)}, None, ""),
     ],
 )
-def test_metadata_is_checked(tmp_path: Path, metadata: dict[str, str], reason: str | None, detail: str) -> None:
+def test_metadata_is_checked(
+    tmp_path: Path, metadata: dict[str, Any], reason: str | None, detail: str
+) -> None:
     found = judge(tmp_path, one(tmp_path, fleet.Host(1, jobs=fleet.JOBS[:2]), **metadata))
     assert found[0] == reason
     assert detail in found[1]
@@ -122,7 +128,7 @@ def test_rows_are_checked(tmp_path: Path, column: str, value: Any, detail: str) 
     rows[5][column] = value
     # A nullable column can hold what the schema does not allow.
     fields = [field.with_nullable(True) for field in COLUMNS]
-    pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields, metadata=table.schema.metadata)), path)
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(fields).with_metadata(table.schema.metadata)), path)
     reason, found = judge(tmp_path, path)
     assert reason == "truncated"
     assert detail in found
@@ -168,7 +174,13 @@ def test_faulty_files_change_no_sum(spark: SparkSession, small: Path, tmp_path: 
     (tmp_path / "in" / "truth.json").write_text("{}")
     counts, found = cold(spark, tmp_path / "in")
     assert counts.read == 60
-    assert counts.reasons == {"duplicate": 2, "future_schema": 1, "late": 1, "truncated": 1, "wrong_partition": 1}
+    assert counts.reasons == {
+        "duplicate": 2,
+        "future_schema": 1,
+        "late": 1,
+        "truncated": 1,
+        "wrong_partition": 1,
+    }
     assert counts.set_aside == 6
     assert found == expected
 
@@ -177,7 +189,9 @@ def test_range_takes_rows_of_its_time(spark: SparkSession, small: Path) -> None:
     begin, end = fleet.START_MS + HOUR_MS // 2, fleet.START_MS + 2 * HOUR_MS
     counts, found = cold(spark, small, from_ms=begin, to_ms=end)
     assert counts.read == 24
-    rows = [row for path in small.rglob("*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()]
+    rows = [
+        row for path in small.rglob("*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()
+    ]
     within = [row for row in rows if begin < row["time_ms"] <= end]
     assert counts.rows == len(within)
     mine = [row for row in within if row["workload"] == "cache" and row["node"].startswith("west")]
@@ -204,7 +218,9 @@ def test_file_that_cannot_be_read_ends_the_job(spark: SparkSession, tmp_path: Pa
 
 def test_nothing_usable_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     one(tmp_path, schema="2")
-    with pytest.raises(tf.Error, match=r"no file of .* can be used \(1 future_schema\): run  check  to see why"):
+    with pytest.raises(
+        tf.Error, match=r"no file of .* can be used \(1 future_schema\): run  check  to see why"
+    ):
         tf.Fleet(spark, tf.Reading(str(tmp_path)))
 
 

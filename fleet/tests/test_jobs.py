@@ -67,16 +67,24 @@ def same(found: Any, expected: Any, what: object) -> None:
 
 
 def test_cold_memory_equals_duckdb(made: Both) -> None:
-    assert_same(jobs.cold_memory(made.hosts), made.database.rows("cold_memory"), ("cluster", "class", "min_s"))
+    assert_same(
+        jobs.cold_memory(made.hosts), made.database.rows("cold_memory"), ("cluster", "class", "min_s")
+    )
 
 
 def test_cold_memory_equals_sum_of_rows_made(made: Both, small: Path) -> None:
-    rows = [row for path in small.rglob("*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()]
+    rows = [
+        row for path in small.rglob("*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()
+    ]
     intervals = 5 * 12
     for found in jobs.cold_memory(made.hosts).where("min_s = 1800").collect():
-        mine = [row for row in rows if row["workload"] == found["class"] and row["node"].startswith(found.cluster)]
+        mine = [
+            row for row in rows if row["workload"] == found["class"] and row["node"].startswith(found.cluster)
+        ]
         assert mine
-        assert found.bytes == pytest.approx(sum(sum(row["idle_bytes"][10:]) for row in mine) / intervals, rel=1e-12)
+        assert found.bytes == pytest.approx(
+            sum(sum(row["idle_bytes"][10:]) for row in mine) / intervals, rel=1e-12
+        )
         resident = sum(row["resident_bytes"] for row in mine) / intervals
         assert found.resident_bytes == pytest.approx(resident, rel=1e-12)
 
@@ -120,7 +128,9 @@ def test_agents_equal_duckdb(made: Both) -> None:
 @pytest.mark.parametrize("class_by", ["namespace", "target"])
 def test_classes_follow_another_column(spark: SparkSession, small: Path, class_by: str) -> None:
     found = both(spark, small, class_by)
-    assert_same(jobs.cold_memory(found.hosts), found.database.rows("cold_memory"), ("cluster", "class", "min_s"))
+    assert_same(
+        jobs.cold_memory(found.hosts), found.database.rows("cold_memory"), ("cluster", "class", "min_s")
+    )
     assert_same(found.curve, found.database.rows("curve"), ("class", "min_s"))
     if class_by == "namespace":
         classes = {row["class"] for row in found.curve.collect()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 import thermocline_fleet as tf
+from alike import assert_alike
 from thermocline_fleet import _cli, _session, jobs
+from thermocline_fleet._stage import choose_folders
 
 KEY, SECRET = "key", "hidden-secret"
 
@@ -42,27 +45,29 @@ def server(small: Path) -> Iterator[str]:
 
 
 def location(address: str, bucket: str, secret: str = SECRET) -> str:
-    return (
-        f"s3://{KEY}:{secret}@{bucket}/prod?region=us-east-1&scheme=http&endpoint_override={address.replace(':', '%3A')}"
-    )
+    store = f"region=us-east-1&scheme=http&endpoint_override={address.replace(':', '%3A')}"
+    return f"s3://{KEY}:{secret}@{bucket}/prod?{store}"
 
 
 def test_report_of_a_store_is_that_of_a_folder(spark: SparkSession, server: str, small: Path) -> None:
-    found = []
+    found: list[dict[str, Any]] = []
     for uri in (str(small), location(server, "fleet")):
         whole = tf.Fleet(spark, tf.Reading(uri))
         hosts = tf.Hosts(whole)
-        rows = sorted(tuple(row) for row in jobs.cold_memory(hosts).collect())
-        points = sorted(tuple(row) for row in jobs.curve(hosts, tf.Question()).collect())
-        found.append((whole.counts, rows, points))
+        rows = jobs.cold_memory(hosts).orderBy("cluster", "class", "min_s").collect()
+        points = jobs.curve(hosts, tf.Question()).orderBy("class", "min_s").collect()
+        found.append({"counts": asdict(whole.counts), "rows": [row.asDict() for row in [*rows, *points]]})
         whole.close()
-    assert found[0][0].read == 60
-    assert found[1] == found[0]
+    assert found[0]["counts"]["read"] == 60
+    assert_alike(found[1], found[0])
 
 
 @pytest.mark.parametrize(
     ("bucket", "expected"),
-    [("other", "cannot list s3://other/prod: "), ("fleet/none", "there is no folder s3://fleet/none/prod: give the")],
+    [
+        ("other", "cannot list s3://other/prod: "),
+        ("fleet/none", "there is no folder s3://fleet/none/prod: give the"),
+    ],
 )
 def test_store_that_refuses_is_named(
     server: str, bucket: str, expected: str, capsys: pytest.CaptureFixture[str]
@@ -94,13 +99,15 @@ def test_store_that_refuses_a_file_gives_no_partial_result(
         with _session.readable_errors():
             yield spark
 
-    folders = _cli.choose_folders(tf.Reading(location(server, "fleet")))
+    folders = choose_folders(tf.Reading(location(server, "fleet")))
     monkeypatch.setattr(_cli, "session", session)
     monkeypatch.setattr(_cli, "choose_folders", lambda *_: [*folders[:1], _moved(folders[1])])
     assert _cli.main(["report", "--in", location(server, "fleet"), "--json"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("thermocline-fleet: cannot list other/prod/date=2026-06-01/cluster=west: "), said.err
+    assert said.err.startswith("thermocline-fleet: cannot list other/prod/date=2026-06-01/cluster=west: "), (
+        said.err
+    )
     assert said.err.endswith("; check the credentials, and run again\n")
     assert SECRET not in said.err
 

@@ -20,7 +20,8 @@ from ._session import session
 from ._stage import FileCounts, Fleet
 
 __all__ = [
-    "BadInput", "Error", "FileCounts", "Fleet", "Hosts", "Question", "Reading", "Reason", "__version__", "jobs", "session",
+    "BadInput", "Error", "FileCounts", "Fleet", "Hosts", "Question", "Reading", "Reason", "__version__",
+    "jobs", "session",
 ]  # fmt: skip
 
 __version__ = "0.1.0"

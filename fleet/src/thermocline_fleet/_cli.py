@@ -56,22 +56,36 @@ def _parser() -> argparse.ArgumentParser:
     check = verbs.add_parser("check", help="count the files, and say which are set aside and why")
     for verb in (report, check):
         _add_reading(verb)
-    report.add_argument("--class-by", choices=CLASSES, default="workload", help="the column that names the classes")
-    report.add_argument("--max-refaults", default="0.2%/min", help="bound, as a share of the working set [0.2%%/min]")
-    report.add_argument("--hold", default="0.95", help="share of host-hours in which the bound must hold [0.95]")
-    report.add_argument("--swap-cost", default="0.35", help="what a byte in swap occupies, on nodes without swap [0.35]")
+    report.add_argument(
+        "--class-by", choices=CLASSES, default="workload", help="the column that names the classes"
+    )
+    report.add_argument(
+        "--max-refaults", default="0.2%/min", help="bound, as a share of the working set [0.2%%/min]"
+    )
+    report.add_argument(
+        "--hold", default="0.95", help="share of host-hours in which the bound must hold [0.95]"
+    )
+    report.add_argument(
+        "--swap-cost", default="0.35", help="what a byte in swap occupies, on nodes without swap [0.35]"
+    )
     report.add_argument("--headroom", default="15%", help="added to memory requests [15%%]")
     report.add_argument("--html", metavar="FILE", help="write a page for people")
-    report.add_argument("--tables", metavar="DIR", help="write a Parquet table for each job below this folder")
+    report.add_argument(
+        "--tables", metavar="DIR", help="write a Parquet table for each job below this folder"
+    )
     return parser
 
 
 def _add_reading(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--in", dest="location", required=True, metavar="DIR", help="a folder, or a URI such as s3://…")
+    verb.add_argument(
+        "--in", dest="location", required=True, metavar="DIR", help="a folder, or a URI such as s3://…"
+    )
     verb.add_argument("--from", dest="first", metavar="TIME", help="a date or an ISO time, UTC; included")
     verb.add_argument("--to", dest="last", metavar="TIME", help="a date or an ISO time, UTC; not included")
     verb.add_argument("--cluster", help="only this cluster")
-    verb.add_argument("--late-after", default="2d", help="files written later than this after their window are late [2d]")
+    verb.add_argument(
+        "--late-after", default="2d", help="files written later than this after their window are late [2d]"
+    )
     verb.add_argument("--master", help="Spark's master [local[*]]; options of spark-submit win")
     verb.add_argument("--json", action="store_true", help="print JSON")
 
@@ -113,7 +127,9 @@ def _check_outputs(html: str | None, tables: str | None) -> None:
     if html is not None and not Path(html).resolve().parent.is_dir():
         raise BadInput(f"--html {html}: there is no folder {Path(html).resolve().parent}; make it first")
     if tables is not None and "://" not in tables and Path(tables).is_dir() and any(Path(tables).iterdir()):
-        raise BadInput(f"--tables {tables} is not empty: choose a new folder, so that no tables of two reports mix")
+        raise BadInput(
+            f"--tables {tables} is not empty: choose a new folder, so that no tables of two reports mix"
+        )
 
 
 def _write(report: Report, options: argparse.Namespace) -> None:
@@ -126,7 +142,9 @@ def _write(report: Report, options: argparse.Namespace) -> None:
         try:
             Path(options.html).write_text(page(report.json), encoding="utf-8")
         except OSError as error:
-            raise Error(f"cannot write --html {options.html}: {error.strerror}; choose another file") from error
+            raise Error(
+                f"cannot write --html {options.html}: {error.strerror}; choose another file"
+            ) from error
     print(json.dumps(report.json) if options.json else report_text(report.json))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -94,11 +95,17 @@ def read_file(reading: Reading, path: str, size: int) -> File | None:
     if named is not None:
         start = int(named["start"]) * 1000
         # Without its metadata, the length of a window is not known; the usual one is an hour.
-        if not reading.overlaps(start, start + HOUR_MS) and (reading.to_ms is not None and start >= reading.to_ms):
+        if not reading.overlaps(start, start + HOUR_MS) and (
+            reading.to_ms is not None and start >= reading.to_ms
+        ):
             return None
         if int(named["version"]) > SCHEMA:
             version = f"its name says schema version {named['version']}; this package reads {SCHEMA}"
-            return file.set_aside(Reason.FUTURE_SCHEMA, version) if reading.overlaps(start, start + HOUR_MS) else None
+            return (
+                file.set_aside(Reason.FUTURE_SCHEMA, version)
+                if reading.overlaps(start, start + HOUR_MS)
+                else None
+            )
     data = read_bytes(reading.uri, path)
     try:
         file.metadata, file.rows = _parse(data, reading)
@@ -160,12 +167,13 @@ def _check_rows(rows: pa.Table, metadata: Metadata) -> None:
         if not column.nullable and rows.column(column.name).null_count:
             raise ValueError(f"column {column.name} has nulls")
     for name in _LISTS:
-        offsets = rows.column(name).chunk(0).offsets.to_numpy()
-        if (np.diff(offsets) != NR_AGES).any():
+        lists: Any = rows.column(name).chunk(0)
+        if (np.diff(lists.offsets.to_numpy()) != NR_AGES).any():
             raise ValueError(f"column {name} has a list that is not of {NR_AGES} values")
-    if not pc.all(pc.equal(rows["node"], metadata.node)).as_py():
+    if not pc.all(pc.equal(rows["node"], pa.scalar(metadata.node))).as_py():
         raise ValueError("it has rows of another node")
-    if not pc.all(pc.or_(pc.equal(rows["row"], "target"), pc.equal(rows["row"], "agent"))).as_py():
+    target, agent = (pc.equal(rows["row"], pa.scalar(kind)) for kind in ("target", "agent"))
+    if not pc.all(pc.or_(target, agent)).as_py():
         raise ValueError("it has rows of an unknown kind")
     times, intervals = rows["time_ms"].to_numpy(), rows["interval_ms"].to_numpy()
     begin, end = times - intervals, times

@@ -15,8 +15,8 @@ HOST = ("cluster", "class", "node")
 """A host of a class. Clusters may have nodes of the same name."""
 
 _SUMS = (
-    "rows", "instants", "covered_ms", "resident", "swap", "unknown", "working_set", "pass_ms", "pass_rows", "swap_cost",
-    "swap_cost_rows", "watching_us", "acting_us",
+    "rows", "instants", "covered_ms", "resident", "swap", "unknown", "working_set", "pass_ms", "pass_rows",
+    "swap_cost", "swap_cost_rows", "watching_us", "acting_us",
 )  # fmt: skip
 _BY_AGE = tuple(f"{name}_{age}" for name in ("cold", "file", "again") for age in AGES)
 

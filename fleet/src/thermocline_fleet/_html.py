@@ -52,7 +52,11 @@ def _figures(report: Json) -> str:
         (f"{size(cold)} · {share(cold / resident if resident else 0)}", "idle for 2 min or longer"),
         (size(saved), "would be saved net at the advised ages"),
     ]
-    return "<div class=figures>" + "".join(f"<div class=figure><b>{a}</b>{b}</div>" for a, b in figures) + "</div>"
+    return (
+        "<div class=figures>"
+        + "".join(f"<div class=figure><b>{a}</b>{b}</div>" for a, b in figures)
+        + "</div>"
+    )
 
 
 def _classes(report: Json, shown: list[Json]) -> str:
@@ -64,9 +68,10 @@ def _classes(report: Json, shown: list[Json]) -> str:
         "host-hours within the bound",
     )  # fmt: skip
     note = (
-        f"The minimum age is the smallest one with which refaults stay within {share(bounds['max_refaults_per_min'])} "
-        f"of the working set a minute, in at least {bounds['hold']:.0%} of host-hours. Net saved: what leaves, less "
-        "what the swapped part occupies after compression."
+        "The minimum age is the smallest one with which refaults stay within "
+        f"{share(bounds['max_refaults_per_min'])} of the working set a minute, in at least "
+        f"{bounds['hold']:.0%} of host-hours. Net saved: what leaves, "
+        "less what the swapped part occupies after compression."
     )
     rest = len(report["classes"]) - len(shown)
     more = f"<p class=soft>{rest} smaller classes are in the JSON and the tables.</p>" if rest else ""
@@ -79,7 +84,8 @@ def _class(found: Json) -> list[str]:
     edges = [edge for _, edge, _ in (*BANDS, LAST_BAND)]
     ages = [_idle(found, edge)["bytes"] for edge in edges] + [0]
     parts = [
-        (name, (ages[nth] - ages[nth + 1]) / resident, style) for nth, (name, _, style) in enumerate((*BANDS, LAST_BAND))
+        (name, (ages[nth] - ages[nth + 1]) / resident, style)
+        for nth, (name, _, style) in enumerate((*BANDS, LAST_BAND))
     ]
     parts.append(("idle age unknown", found["unknown_bytes"] / resident, "unknown"))
     head = [_text(found["class"]), str(found["hosts"]), size(found["resident_bytes"])]
@@ -88,7 +94,13 @@ def _class(found: Json) -> list[str]:
         return [*head, f"<span class=soft title='{_text(advice['why'])}'>none</span>", "", "", "", ""]
     interval = f"{size(advice['low'])} to {size(advice['high'])}"
     held = f"{share(advice['held'])} of {advice['host_hours']}"
-    saved = [age(advice["min_age_s"]), size(advice["net_saved_bytes"]), interval, share(advice["share_per_min"]), held]
+    saved = [
+        age(advice["min_age_s"]),
+        size(advice["net_saved_bytes"]),
+        interval,
+        share(advice["share_per_min"]),
+        held,
+    ]
     return head + saved
 
 
@@ -99,8 +111,12 @@ def _curves(shown: list[Json]) -> str:
         advice = found["advice"]
         told = advice["why"] or f"advised: {age(advice['min_age_s'])}"
         picture = curve(points, advice["min_age_s"], f"cold share of {found['class']} by idle age")
-        cards.append(f"<div class=card><h3>{_text(found['class'])}</h3>{picture}<p class=soft>{_text(told)}</p></div>")
-    note = "The share of resident memory that was idle for an age or longer. The dashed line is the advised age."
+        cards.append(
+            f"<div class=card><h3>{_text(found['class'])}</h3>{picture}<p class=soft>{_text(told)}</p></div>"
+        )
+    note = (
+        "The share of resident memory that was idle for an age or longer. The dashed line is the advised age."
+    )
     return f"<h2>Cold memory by age</h2><p>{note}</p><div class=cards>{''.join(cards)}</div>"
 
 
@@ -118,8 +134,17 @@ def _policies(report: Json) -> str:
         ]
         for row in report["policies"]
     ]
-    headings = ("class", "policy", "min age", "hosts", "saved a host", "predicted", "saved of predicted", "back a minute")
-    note = "What policies saved, beside what hosts of the same class that only observe let expect at the same age."
+    headings = (
+        "class",
+        "policy",
+        "min age",
+        "hosts",
+        "saved a host",
+        "predicted",
+        "saved of predicted",
+        "back a minute",
+    )
+    note = "What policies saved, beside what hosts of the same class that only observe predict for the age."
     return _section("Policies that act", note, headings, rows)
 
 
@@ -138,8 +163,8 @@ def _requests(report: Json) -> str:
     ]
     headings = ("class", "target", "hosts", "resident now", "resident, p99", "needed, p99", "request")
     note = (
-        "Needed: the hour's peak of resident memory without what was idle for the advised age, 99th percentile of "
-        f"host-hours. The request adds {report['bounds']['headroom']:.0%}."
+        "Needed: the hour's peak of resident memory without what was idle for the advised age, 99th "
+        f"percentile of host-hours. The request adds {report['bounds']['headroom']:.0%}."
     )
     return _section("Memory requests", note, headings, rows)
 
@@ -158,7 +183,7 @@ def _outliers(report: Json) -> str:
         for row in report["outliers"]
     ]
     headings = ("host", "cluster", "class", "cold share", "median of class", "robust z", "resident")
-    note = "Hosts whose cold share at the advised age lies far from that of their class. The link leads to the host."
+    note = "Hosts whose cold share at the advised age lies far from their class. Links lead to the hosts."
     return _section("Outliers", note, headings, rows)
 
 
@@ -182,8 +207,8 @@ def _end(report: Json) -> str:
     cost = ""
     if agents["hosts"]:
         cost = (
-            f"<p>The agents of {agents['hosts']} hosts take {share(agents['cpu_share'])} of a CPU each (99th "
-            f"percentile: {share(agents['cpu_share_p99'])}) and {size(agents['resident_bytes'])} of memory.</p>"
+            f"<p>The agents of {agents['hosts']} hosts take {share(agents['cpu_share'])} of a CPU each "
+            f"(99th percentile: {share(agents['cpu_share_p99'])}) and {size(agents['resident_bytes'])}.</p>"
         )
     return f"<h2>Agents and files</h2>{cost}<p>{_text(files_text(report['files']))}</p>"
 

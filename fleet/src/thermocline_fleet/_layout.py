@@ -101,7 +101,9 @@ def parse_metadata(texts: dict[bytes, bytes] | None) -> Metadata:
 
     Raises `OtherSchema`, `Foreign`, or `ValueError` if a value is missing or has no sense.
     """
-    values = {key.decode(): value.decode() for key, value in (texts or {}).items() if key.startswith(b"thermo.")}
+    values = {
+        key.decode(): value.decode() for key, value in (texts or {}).items() if key.startswith(b"thermo.")
+    }
     schema = values.get(PREFIX + "schema")
     if schema is None:
         raise Foreign("it has no metadata of Thermocline")
@@ -111,7 +113,9 @@ def parse_metadata(texts: dict[bytes, bytes] | None) -> Metadata:
     if edges != ",".join(map(str, AGE_EDGES_S)):
         raise OtherSchema(f"its idle ages have other edges: {edges[:100]}")
     try:
-        number = {name: int(values[PREFIX + name]) for name in ("window_start_ms", "window_ms", "interval_ms")}
+        number = {
+            name: int(values[PREFIX + name]) for name in ("window_start_ms", "window_ms", "interval_ms")
+        }
         found = Metadata(
             cluster=values[PREFIX + "cluster"],
             node=values[PREFIX + "node"],

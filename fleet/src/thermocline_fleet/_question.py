@@ -14,7 +14,15 @@ CLASSES = ("workload", "namespace", "container", "policy", "target")
 
 DEFAULT_SWAP_COST = 0.35
 
-_UNITS_MS = {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_UNITS_MS = {
+    "ms": 1,
+    "s": 1000,
+    "min": 60_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
 
 
 @dataclass(frozen=True)

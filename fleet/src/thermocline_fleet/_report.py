@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark import Row
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from . import jobs
@@ -51,11 +50,15 @@ def make_report(fleet: Fleet, question: Question) -> Report:
     tables["policies"] = jobs.policies(fleet, tables["min_ages"])
     json = _head(fleet, question)
     json["classes"] = _classes(cold, again, tables["min_ages"].collect(), advised.collect(), question)
-    json["requests"] = _rows(tables["requests"].orderBy(F.desc("resident_p99_bytes"), "class", "target"), MOST_REQUESTS)
+    json["requests"] = _rows(
+        tables["requests"].orderBy(F.desc("resident_p99_bytes"), "class", "target"), MOST_REQUESTS
+    )
     json["outliers"] = _rows(tables["outliers"].orderBy(F.desc(F.abs("z")), "cluster", "node"), MOST_HOSTS)
     changes = tables["drift"].orderBy(F.col("node").isNotNull(), F.desc(F.abs("growth")), "class", "node")
     json["drift"] = _rows(changes, MOST_REQUESTS + MOST_HOSTS)
-    json["policies"] = _rows(tables["policies"].orderBy(F.desc("saved_bytes"), "class", "policy"), MOST_REQUESTS)
+    json["policies"] = _rows(
+        tables["policies"].orderBy(F.desc("saved_bytes"), "class", "policy"), MOST_REQUESTS
+    )
     json["agents"] = {key: value for key, value in _plain(agents).items() if key != "rows"}
     json["files"] = files_json(fleet)
     return Report(json, tables)
@@ -75,7 +78,9 @@ def files_json(fleet: Fleet) -> Json:
 
 def _head(fleet: Fleet, question: Question) -> Json:
     read = fleet.files.where(F.col("reason").isNull())
-    extent = read.agg(F.min("window_start_ms").alias("start"), F.collect_set("cluster").alias("clusters")).first()
+    extent = read.agg(
+        F.min("window_start_ms").alias("start"), F.collect_set("cluster").alias("clusters")
+    ).first()
     assert extent is not None, "an aggregate without groups has a row"
     start = max(extent.start, fleet.reading.from_ms or extent.start)
     return {
@@ -97,7 +102,9 @@ def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _classes(cold: list[Row], again: list[Row], curve: list[Row], advised: list[Row], question: Question) -> list[Json]:
+def _classes(
+    cold: list[Row], again: list[Row], curve: list[Row], advised: list[Row], question: Question
+) -> list[Json]:
     colds, agains, points = _by_class(cold), _by_class(again), _by_class(curve)
     advice = {row["class"]: row for row in advised}
     classes = []
@@ -190,13 +197,14 @@ def _advice(row: Row | None, points: list[Row], question: Question) -> Json:
 def _why_not(points: list[Row], question: Question) -> str:
     if not points:
         return (
-            "no hour of a host can judge an age: every host acts, no scan pass is complete, or most idle ages "
-            "are unknown"
+            "no hour of a host can judge an age: every host acts, no scan pass is complete, or most idle "
+            "ages are unknown"
         )
     last = max(points, key=lambda row: int(row.min_s))
     return (
-        f"at the longest age that can be judged, {last.min_s} s, the bound of {question.max_refaults:.2%} a minute "
-        f"holds in {last.held:.1%} of host-hours (at least {last.held_low:.1%}), and {question.hold:.0%} are asked for"
+        f"at the longest age that can be judged, {last.min_s} s, the bound of {question.max_refaults:.2%} a "
+        f"minute holds in {last.held:.1%} of host-hours (at least {last.held_low:.1%}); {question.hold:.0%} "
+        "are asked for"
     )
 
 

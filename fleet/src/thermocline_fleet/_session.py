@@ -32,8 +32,10 @@ def session(master: str | None = None) -> Iterator[SparkSession]:
         spark = _start(master)
         try:
             with readable_errors():
-                # Executors of a cluster need not have this package, only pyarrow and numpy.
-                spark.sparkContext.addPyFile(str(_archive(Path(folder))))
+                # Executors of a cluster need not have this package, only pyarrow and numpy. With --py-files,
+                # Spark has sent it already.
+                if Path(__file__).is_file():
+                    spark.sparkContext.addPyFile(str(_archive(Path(folder))))
                 yield spark
         finally:
             spark.stop()
@@ -57,9 +59,13 @@ def _start(master: str | None) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         chosen = master or SparkConf().get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
         if not re.match(r"local|spark://|k8s://|yarn|mesos://", chosen):
-            raise BadInput(f"--master {chosen} is not a master: write local[4], spark://HOST:7077, yarn or k8s://…")
+            raise BadInput(
+                f"--master {chosen} is not a master: write local[4], spark://HOST:7077, yarn or k8s://…"
+            )
         log = (Path(__file__).parent / "log4j2.properties").as_uri()
-        builder = builder.master(chosen).config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
+        builder = builder.master(chosen).config(
+            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}"
+        )
         if chosen.startswith("local"):
             builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
@@ -70,7 +76,7 @@ def _start(master: str | None) -> SparkSession:
 
 
 def _java_errors() -> type[BaseException]:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
 
     errors: type[BaseException] = Py4JError
     return errors
@@ -87,7 +93,9 @@ def _readable(error: BaseException) -> Error:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # Py4J puts its own line before the error.
-    told = next((line for line in lines if "calling" not in line), lines[0] if lines else type(error).__name__)
+    told = next(
+        (line for line in lines if "calling" not in line), lines[0] if lines else type(error).__name__
+    )
     return told[:300].rstrip(".:")
 
 

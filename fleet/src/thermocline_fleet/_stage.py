@@ -21,8 +21,11 @@ from ._sums import AGENT, CLASS, FILE, OUTPUT, POLICY, TARGET, sum_files
 
 FILES_PER_TASK = 1000
 """Few enough that a lost task costs seconds, and many enough that the start of a task costs little."""
+FILES_PER_TASK_KEY = "spark.thermocline.filesPerTask"
+"""The option of Spark that changes it."""
 
-_LISTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
+_LISTED_TYPES: dict[str, pa.DataType] = {"path": pa.string(), "size": pa.int64()}
+_LISTED = pa.schema(_LISTED_TYPES)
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Fleet:
     """The files of a location, summed by file, hour and class. Close it to free what it keeps on disk."""
 
     def __init__(self, spark: SparkSession, reading: Reading, folders: list[Folder] | None = None) -> None:
-        """Reads all files of the folders; by default, of all clusters. Raises `BadInput` if there are none."""
+        """Reads all files of the folders; by default, of all. Raises `BadInput` if there are none."""
         self.spark, self.reading = spark, reading
         folders = choose_folders(reading) if folders is None else folders
         self._kept: list[DataFrame] = []
@@ -52,10 +55,12 @@ class Fleet:
         count = listed.count()
         if count == 0:
             raise BadInput(f"there are no files in {shown(reading.uri)} for this range: {_extent(folders)}")
-        tasks = max(2 * spark.sparkContext.defaultParallelism, math.ceil(count / FILES_PER_TASK))
-        tasks = min(tasks, count)
-        if not spark.sparkContext.getConf().contains("spark.sql.shuffle.partitions"):
-            spark.conf.set("spark.sql.shuffle.partitions", str(min(max(tasks, 4), 2000)))
+        options, parallel = spark.sparkContext.getConf(), spark.sparkContext.defaultParallelism
+        per_task = max(1, int(options.get(FILES_PER_TASK_KEY) or FILES_PER_TASK))
+        tasks = min(max(2 * parallel, math.ceil(count / per_task)), count)
+        if not options.contains("spark.sql.shuffle.partitions"):
+            partitions = max(2 * parallel, math.ceil(count / FILES_PER_TASK))
+            spark.conf.set("spark.sql.shuffle.partitions", str(min(partitions, 2000)))
         # All files of a node go to one task, where their sums are combined before they are exchanged.
         node = F.regexp_replace(F.element_at(F.split("path", "/"), -1), r"\.\d+\.v\d+\.parquet$", "")
         spread = listed.repartition(tasks, node)
@@ -99,8 +104,8 @@ class Fleet:
     def _judge(self) -> DataFrame:
         """The files, with the reason of those that are set aside."""
         files = self._output.where(F.col("kind") == FILE).select(
-            "path", "cluster", "node", "reason", "detail", "link", "window_start_ms", "window_end_ms", "written_ms",
-            "size_bytes", "rows", "instants", "covered_ms",
+            "path", "cluster", "node", "reason", "detail", "link", "window_start_ms", "window_end_ms",
+            "written_ms", "size_bytes", "rows", "instants", "covered_ms",
         )  # fmt: skip
         usable = files.where(F.col("reason").isNull())
         same = Window.partitionBy("cluster", "node", "window_start_ms")
@@ -130,7 +135,9 @@ class Fleet:
             if not reasons and read is None:
                 raise BadInput(f"no file of {shown(self.reading.uri)} has time in this range: choose another")
             counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "all are empty"
-            raise Error(f"no file of {shown(self.reading.uri)} can be used ({counted}): run  check  to see why")
+            raise Error(
+                f"no file of {shown(self.reading.uri)} can be used ({counted}): run  check  to see why"
+            )
         end_ms = read.end_ms if self.reading.to_ms is None else min(read.end_ms, self.reading.to_ms)
         return FileCounts(read.files, reasons, read.rows, read.bytes, end_ms)
 
@@ -154,15 +161,15 @@ class Fleet:
         """Raises `Error` unless sums hold exactly the rows of the files that count as read."""
         if summed != self.counts.rows:
             raise Error(
-                f"the files changed while the report was made: {self.counts.rows} rows were read, and {summed} "
-                "summed; run again"
+                f"the files changed while the report was made: {self.counts.rows} rows were read, and "
+                f"{summed} summed; run again"
             )
 
 
 def _list_folders(uri: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for folder in batch.column("folder").to_pylist():
+            for folder in map(str, batch.column("folder").to_pylist()):
                 found = pa.Table.from_pylist(
                     [{"path": path, "size": size} for path, size in list_files(uri, folder)], _LISTED
                 )
@@ -178,19 +185,26 @@ def choose_folders(reading: Reading, cluster: str | None = None) -> list[Folder]
     """
     folders, where = find_folders(reading.uri), shown(reading.uri)
     if not folders:
-        raise BadInput(f"there are no folders date=…/cluster=… in {where}: give the folder that agents export to")
+        raise BadInput(
+            f"there are no folders date=…/cluster=… in {where}: give the folder that agents export to"
+        )
     known = sorted({folder.cluster for folder in folders})
     if cluster is not None:
         folders = [folder for folder in folders if folder.cluster == plain_name(cluster)]
         if not folders:
             raise BadInput(f"there is no cluster {cluster} in {where}: choose one of {_listed(known)}")
     # A window that began on the day before may reach into the range.
-    first = None if reading.from_ms is None else datetime.fromtimestamp(reading.from_ms / 1000, UTC) - timedelta(1)
+    first = (
+        None
+        if reading.from_ms is None
+        else datetime.fromtimestamp(reading.from_ms / 1000, UTC) - timedelta(1)
+    )
     last = None if reading.to_ms is None else datetime.fromtimestamp((reading.to_ms - 1) / 1000, UTC)
     chosen = [
         folder
         for folder in folders
-        if (first is None or folder.date >= f"{first:%Y-%m-%d}") and (last is None or folder.date <= f"{last:%Y-%m-%d}")
+        if (first is None or folder.date >= f"{first:%Y-%m-%d}")
+        and (last is None or folder.date <= f"{last:%Y-%m-%d}")
     ]
     if not chosen:
         raise BadInput(f"there are no files in {where} for this range: {_extent(folders)}")

@@ -56,7 +56,9 @@ def open_store(uri: str) -> tuple[pafs.FileSystem, str]:
     try:
         system, path = pafs.FileSystem.from_uri(uri)
     except (OSError, ValueError, NotImplementedError) as error:
-        raise BadInput(f"cannot use {shown(uri)}: {reason(error)}; give a folder, or a URI of pyarrow.fs") from error
+        raise BadInput(
+            f"cannot use {shown(uri)}: {reason(error)}; give a folder, or a URI of pyarrow.fs"
+        ) from error
     return system, path.rstrip("/")
 
 
@@ -82,7 +84,9 @@ def find_folders(uri: str) -> list[Folder]:
 def _children(system: pafs.FileSystem, path: str, key: str) -> list[tuple[str, str]]:
     found = system.get_file_info(pafs.FileSelector(path))
     folders = [info for info in found if info.type == pafs.FileType.Directory]
-    named = [(info.base_name.removeprefix(f"{key}="), info.path) for info in folders if f"{key}=" in info.base_name]
+    named = [
+        (info.base_name.removeprefix(f"{key}="), info.path) for info in folders if f"{key}=" in info.base_name
+    ]
     return sorted(named)
 
 
@@ -92,9 +96,15 @@ def list_files(uri: str, folder: str) -> Iterator[tuple[str, int]]:
     try:
         found = open_store(uri)[0].get_file_info(pafs.FileSelector(folder, recursive=True))
     except OSError as error:
-        raise StoreError(f"cannot list {folder}: {reason(error)}; check the credentials, and run again") from error
+        raise StoreError(
+            f"cannot list {folder}: {reason(error)}; check the credentials, and run again"
+        ) from error
     for info in found:
-        if info.type == pafs.FileType.File and info.base_name.endswith(".parquet") and info.base_name[0] not in "._":
+        if (
+            info.type == pafs.FileType.File
+            and info.base_name.endswith(".parquet")
+            and info.base_name[0] not in "._"
+        ):
             yield info.path, info.size or 0
 
 

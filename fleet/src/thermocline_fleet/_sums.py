@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ._files import File, Reading, read_file
 from ._layout import FIRST_AGE, HOUR_MS, NR_AGES
@@ -35,16 +36,30 @@ MAX_FILES, MAX_ROWS = 256, 50_000
 _TEXTS = ["path", "cluster", "node", "reason", "detail", "link", "class", "target", "policy"]
 _FACTS = ["window_start_ms", "window_end_ms", "written_ms", "size_bytes"]
 _TIMES = ["hour", "min_age_ms", "rows", "instants", "covered_ms"]
-_BYTES = ["resident", "swap", "unknown", "working_set", "paged_out", "came_back", "out", "out_swap", "net_saved"]
+_BYTES = [
+    "resident",
+    "swap",
+    "unknown",
+    "working_set",
+    "paged_out",
+    "came_back",
+    "out",
+    "out_swap",
+    "net_saved",
+]
 _OTHERS = ["pass_ms", "pass_rows", "swap_cost_rows", "watching_us", "acting_us", "peak_resident"]
 _AGES = [f"{name}_{age}" for name in ("cold", "file", "again") for age in AGES]
 _PEAKS = [f"peak_{age}" for age in ADVISED]
 
-OUTPUT = pa.schema(
-    [("kind", pa.int8()), *((name, pa.string()) for name in _TEXTS), ("acting", pa.bool_())]
-    + [(name, pa.int64()) for name in (*_FACTS, *_TIMES, *_BYTES, *_OTHERS, *_AGES, *_PEAKS)]
-    + [("swap_cost", pa.float64())]
-)
+_TYPES: dict[str, pa.DataType] = {
+    "kind": pa.int8(),
+    **dict.fromkeys(_TEXTS, pa.string()),
+    "acting": pa.bool_(),
+    **dict.fromkeys((*_FACTS, *_TIMES, *_BYTES, *_OTHERS, *_AGES, *_PEAKS), pa.int64()),
+    "swap_cost": pa.float64(),
+}
+
+OUTPUT = pa.schema(_TYPES)
 """Columns of the output. A column that a kind does not have is null."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -59,8 +74,8 @@ def sum_files(reading: Reading) -> Callable[[Iterator[pa.RecordBatch]], Iterator
         rows = 0
         for batch in batches:
             paths, sizes = batch.column("path").to_pylist(), batch.column("size").to_pylist()
-            for path, size in zip(paths, sizes, strict=True):
-                file = read_file(reading, path, size)
+            for path, size in zip(map(str, paths), sizes, strict=True):
+                file = read_file(reading, path, int(size or 0))
                 if file is None:
                     continue
                 pending.append(file)
@@ -127,15 +142,12 @@ class _Rows:
     def nullable(self, name: str, default: float = 0) -> tuple[Array, Array]:
         """Values of a column with nulls as `default`, and where there are values."""
         column = self.rows[name]
-        return column.fill_null(default).to_numpy(), column.is_valid().to_numpy()
+        return pc.fill_null(column, pa.scalar(default, column.type)).to_numpy(), column.is_valid().to_numpy()
 
     def ages(self, name: str) -> Array:
         """For each row, the bytes of each age or older."""
-        values = self.rows[name].combine_chunks()
-        flat = values.flatten() if isinstance(values, pa.Array) else pa.concat_arrays(
-            [chunk.flatten() for chunk in values.chunks]
-        )
-        matrix = flat.to_numpy().reshape(-1, NR_AGES)
+        chunks: Any = self.rows[name].chunks
+        matrix = np.concatenate([chunk.flatten().to_numpy() for chunk in chunks]).reshape(-1, NR_AGES)
         return np.cumsum(matrix[:, ::-1], axis=1)[:, ::-1]
 
     def classes(self, class_by: str) -> Array:
@@ -186,7 +198,11 @@ class _Rows:
     def class_sums(self, classes: Array, acting: Array) -> pa.RecordBatch:
         groups = self.group(self.hour, classes, acting)
         first = groups.first
-        columns = groups.identity() | {"hour": self.hour[first], "class": classes[first], "acting": acting[first]}
+        columns = groups.identity() | {
+            "hour": self.hour[first],
+            "class": classes[first],
+            "acting": acting[first],
+        }
         columns |= groups.sums_of("resident", "swap", "unknown", "working_set")
         for name, column in (("cold", "idle"), ("file", "idle_file"), ("again", "reaccess")):
             columns |= groups.sums_of_ages(name, self.ages(f"{column}_bytes"))
@@ -204,11 +220,17 @@ class _Rows:
         moments = self.group(self.numbers("time_ms"), self.hour, classes, targets)
         resident = moments.sum(self.numbers("resident_bytes"))
         cold = moments.sum(self.ages("idle_bytes")[:, FIRST_AGE:])
-        at = _Rows(self.files, self.rows.take(moments.first), self.of_file[moments.first], self.hour[moments.first])
+        at = _Rows(
+            self.files, self.rows.take(moments.first), self.of_file[moments.first], self.hour[moments.first]
+        )
         classes, targets = classes[moments.first], targets[moments.first]
         groups = at.group(at.hour, classes, targets)
         first = groups.first
-        columns = groups.identity() | {"hour": at.hour[first], "class": classes[first], "target": targets[first]}
+        columns = groups.identity() | {
+            "hour": at.hour[first],
+            "class": classes[first],
+            "target": targets[first],
+        }
         columns |= {"resident": groups.sum(resident), "peak_resident": groups.max(resident)}
         peaks = groups.max(resident[:, None] - cold)
         columns |= {name: peaks[:, nth] for nth, name in enumerate(_PEAKS)}
@@ -291,7 +313,7 @@ def _codes(key: Array) -> tuple[int, Array]:
 
 
 def _batch(kind: int, count: int, columns: Columns) -> pa.RecordBatch:
-    arrays = []
+    arrays: list[pa.Array[Any]] = []
     for column in OUTPUT:
         if column.name == "kind":
             arrays.append(pa.array(np.full(count, kind, dtype=np.int8)))

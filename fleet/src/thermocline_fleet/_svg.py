@@ -21,9 +21,11 @@ def bar(parts: Sequence[tuple[str, float, str]], label: str) -> str:
     for name, part, style in parts:
         width = max(0.0, min(part, 1.0)) * 200
         title = f"<title>{escape(name)}: {share(part)}</title>"
-        boxes.append(f'<rect class="{style}" x="{x:.2f}" y="0" width="{width:.2f}" height="14">{title}</rect>')
+        boxes.append(
+            f'<rect class="{style}" x="{x:.2f}" y="0" width="{width:.2f}" height="14">{title}</rect>'
+        )
         x += width
-    return f'<svg class="bar" viewBox="0 0 200 14" role="img" aria-label="{escape(label)}">{"".join(boxes)}</svg>'
+    return _svg("bar", 200, 14, label, boxes)
 
 
 def curve(points: Points, marked: float | None, label: str) -> str:
@@ -43,14 +45,21 @@ def curve(points: Points, marked: float | None, label: str) -> str:
         for tick in TICKS
     ]
     if marked is not None:
-        parts.append(f'<line class="mark" x1="{_x(marked):.1f}" x2="{_x(marked):.1f}" y1="{TOP}" y2="{_y(0):.1f}"/>')
+        parts.append(
+            f'<line class="mark" x1="{_x(marked):.1f}" x2="{_x(marked):.1f}" y1="{TOP}" y2="{_y(0):.1f}"/>'
+        )
     parts.append(f'<polyline class="line" points="{path}"/>')
     parts += [
-        f'<circle class="dot" cx="{_x(at):.1f}" cy="{_y(value / top):.1f}" r="2.5"><title>idle for {age(at)} or '
-        f"longer: {share(value)}</title></circle>"
+        f'<circle class="dot" cx="{_x(at):.1f}" cy="{_y(value / top):.1f}" r="2.5">'
+        f"<title>idle for {age(at)} or longer: {share(value)}</title></circle>"
         for at, value in shown
     ]
-    return f'<svg class="curve" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    return _svg("curve", WIDTH, HEIGHT, label, parts)
+
+
+def _svg(style: str, width: int, height: int, label: str, parts: Sequence[str]) -> str:
+    head = f'<svg class="{style}" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
+    return head + "".join(parts) + "</svg>"
 
 
 def _x(seconds: float) -> float:

@@ -34,7 +34,17 @@ def age(seconds: float) -> str:
 
 def report_text(report: dict[str, Any]) -> str:
     """Classes with their cold memory and advice, and the files."""
-    headings = ("class", "hosts", "resident", "idle ≥ 2 min", "min age", "net saved", "interval", "refaults/min", "held")
+    headings = (
+        "class",
+        "hosts",
+        "resident",
+        "idle ≥ 2 min",
+        "min age",
+        "net saved",
+        "interval",
+        "refaults/min",
+        "held",
+    )
     rows = [_class(found) for found in report["classes"]]
     lines = [
         f"{report['from']} to {report['to']}, clusters: {', '.join(report['clusters'])}",

@@ -6,4 +6,14 @@ from .outliers import drift, outliers
 from .policies import agents, policies
 from .requests import requests
 
-__all__ = ["advice", "agents", "cold_memory", "curve", "drift", "outliers", "policies", "refaults", "requests"]
+__all__ = [
+    "advice",
+    "agents",
+    "cold_memory",
+    "curve",
+    "drift",
+    "outliers",
+    "policies",
+    "refaults",
+    "requests",
+]

@@ -44,7 +44,9 @@ def judged_hours(hosts: Hosts, question: Question) -> DataFrame:
     )  # fmt: skip
     observing = hosts.hours.where(~F.col("acting") & (F.col("pass_rows") > 0))
     long = by_age(observing, ADVISED, *columns)
-    lag = F.element_at(F.create_map(*(F.lit(value) for value in chain(*LAGS.items()))), F.col("min_s").cast("int"))
+    lag = F.element_at(
+        F.create_map(*(F.lit(value) for value in chain(*LAGS.items()))), F.col("min_s").cast("int")
+    )
     pass_ms = F.col("pass_ms") / F.col("pass_rows")
     can_tell = (
         (F.col("hour") >= F.col("first_hour") + lag)
@@ -88,7 +90,8 @@ def curve(hosts: Hosts, question: Question) -> DataFrame:
 
     `held`: the share of host-hours within the bound; `held_low`: its lower end at 95 %, by the spread over
     hosts and over hours. `net_saved_bytes` lies between `low` and `high` at 95 %, by the spread over hosts
-    and by the 5th to 95th percentile over hours. `net_running_bytes`: the mean of a host while the class runs.
+    and by the 5th to 95th percentile over hours. `net_running_bytes`: the mean of a host while it runs the
+    class.
     """
     judged = hosts.fleet.keep(judged_hours(hosts, question))
     weighted = [
@@ -148,7 +151,9 @@ def _with_intervals(joined: DataFrame) -> DataFrame:
         "held",
         F.greatest(F.col("held") - LOWER * F.sqrt(variance), zero).alias("held_low"),
         "refault_bytes_per_min",
-        (F.col("refault_bytes_per_min") / F.greatest("working_set_bytes", F.lit(float(PAGE)))).alias("share_per_min"),
+        (F.col("refault_bytes_per_min") / F.greatest("working_set_bytes", F.lit(float(PAGE)))).alias(
+            "share_per_min"
+        ),
         "working_set_bytes",
         "resident_bytes",
         "leaves_bytes",

@@ -12,7 +12,9 @@ KEYS = ("cluster", "class")
 
 
 def _long(hosts: Hosts) -> DataFrame:
-    return by_age(hosts.means(), AGES, "cluster", "class", "node", "rows", "resident", "unknown", "swap", "working_set")
+    return by_age(
+        hosts.means(), AGES, "cluster", "class", "node", "rows", "resident", "unknown", "swap", "working_set"
+    )
 
 
 def cold_memory(hosts: Hosts) -> DataFrame:

@@ -51,10 +51,12 @@ def _edge() -> Column:
 
 
 def outliers(hosts: Hosts, advised: DataFrame, question: Question) -> DataFrame:
-    """A row for each host whose cold share lies far from its class: `z` is (share - median) * 0.6745 / MAD."""
+    """A row for each host whose cold share lies far from its class. `z`: (share - median) * 0.6745 / MAD."""
     shares = cold_shares(hosts, advised)
     half = F.lit(0.5)
-    medians = shares.groupBy("class").agg(F.percentile("share", half).alias("median"), F.count("*").alias("hosts"))
+    medians = shares.groupBy("class").agg(
+        F.percentile("share", half).alias("median"), F.count("*").alias("hosts")
+    )
     away = shares.join(F.broadcast(medians.where(F.col("hosts") >= LEAST_HOSTS)), "class").withColumn(
         "distance", F.round(F.abs(F.col("share") - F.col("median")), 7)
     )
@@ -71,7 +73,9 @@ def _weeks(hosts: Hosts, advised: DataFrame) -> DataFrame:
     end_hour = -(-hosts.fleet.counts.end_ms // HOUR_MS)
     week = F.floor((F.lit(end_hour - 1) - F.col("hour")) * HOUR_MS / WEEK_MS)
     hours = hosts.hours.where(~F.col("acting")).withColumn("week", week).where(F.col("week") < 2)
-    with_age = hours.join(_ages(advised), "class", "left").withColumn("age", F.coalesce("age", F.lit(DEFAULT_AGE)))
+    with_age = hours.join(_ages(advised), "class", "left").withColumn(
+        "age", F.coalesce("age", F.lit(DEFAULT_AGE))
+    )
 
     def of(number: int, value: Column) -> Column:
         return F.sum(F.when(F.col("week") == number, value))
@@ -108,7 +112,9 @@ def drift(hosts: Hosts, advised: DataFrame) -> DataFrame:
     """A row for each class that was there in both of the last two weeks, sizes as means of a host; `node` is
     null. And a row for each host of which the cold share changed by 10 points, or resident memory by 25 %."""
     by_host = _weeks(hosts, advised)
-    sums = [F.sum(f"{name}_{n}").alias(f"{name}_{n}") for name in ("cold", "resident", "instants") for n in (0, 1)]
+    sums = [
+        F.sum(f"{name}_{n}").alias(f"{name}_{n}") for name in ("cold", "resident", "instants") for n in (0, 1)
+    ]
     both = by_host.where(F.col("resident_0").isNotNull() & F.col("resident_1").isNotNull())
     classes = _changes(both.groupBy("class", "min_s").agg(*sums))
     large = (F.abs("share_change") >= LEAST_SHARE_DRIFT) | (F.abs("growth") >= LEAST_GROWTH)

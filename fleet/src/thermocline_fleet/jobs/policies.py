@@ -1,4 +1,4 @@
-"""What policies saved, beside what hosts of the same class that only observe let expect; and what agents cost."""
+"""What policies saved, beside what observing hosts of the same class predict; and what agents cost."""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ def requests(fleet: Fleet, advised: DataFrame, question: Question) -> DataFrame:
     """
     peaks = F.array(*(F.col(f"peak_{age}") for age in ADVISED))
     nth = F.col("age") - ADVISED.start + 1
-    need = F.when(F.col("age").isNull(), F.col("peak_resident")).otherwise(F.element_at(peaks, nth.cast("int")))
+    need = F.when(F.col("age").isNull(), F.col("peak_resident")).otherwise(
+        F.element_at(peaks, nth.cast("int"))
+    )
     ages = F.broadcast(advised.select("class", "age", "min_s"))
     hours = (
         fleet.target_sums()
