@@ -7,12 +7,13 @@ RUN_SECONDS ?= 25
 PREFIX ?= /usr/local
 TARGET_DIR = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run test python soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard story top dist clean
+.PHONY: help run test python fleet soak kills strangers faults fuzz nightly deps build install lint guest guest-damo contest bench dashboard story top dist clean
 
 help:
 	@echo "make run         monitor a real program (redis-server), reclaim its cold memory, print the effect"
 	@echo "make test        format, lints, documentation and every test"
 	@echo "make python      the Python module with Python 3.11 to 3.13: types and tests"
+	@echo "make fleet       the package for fleets: types and tests, with a standalone cluster of Spark (Java 17)"
 	@echo "make soak        run schemes for minutes and check their effect by the kernel's counters (root)"
 	@echo "make fuzz        fuzz every parser and protocol, FUZZ_SECONDS each (60)"
 	@echo "make nightly     what takes too long for make test: each fuzz target for 10 s"
@@ -51,6 +52,10 @@ test: deps-test
 python: deps-test
 	@$(CARGO) build --locked -p thermo-cli --bin thermo -p thermo-web --example fake_agent
 	@scripts/python.sh
+
+# Not part of `make test`: Spark takes minutes.
+fleet:
+	@scripts/fleet.sh
 
 .PHONY: deps-test
 deps-test:

@@ -38,21 +38,16 @@ find_python() {
 # failure.
 make_environment() { # PYTHON
     local wanted
-    wanted=$(cat fleet/requirements-test.txt fleet/pyproject.toml | sha256sum)
+    wanted=$(sha256sum fleet/requirements-test.txt)
     [ "$(cat "$environment/installed" 2>/dev/null)" != "$wanted" ] || return 0
     "$1" -m venv --clear "$environment" &&
-        "$environment/bin/pip" install --quiet --retries 1 -r fleet/requirements-test.txt &&
-        "$environment/bin/pip" install --quiet --no-deps --editable ./fleet &&
-        rm -rf fleet/src/*.egg-info.old && echo "$wanted" >"$environment/installed"
+        PYTHONDONTWRITEBYTECODE='' "$environment/bin/pip" install --quiet --retries 1 -r fleet/requirements-test.txt &&
+        echo "$wanted" >"$environment/installed"
 }
 
 python=$(find_python) || skip "no Python 3.11 to 3.13 with pip is installed"
 reason=$(make_environment "$python" 2>&1) ||
     skip "the packages of fleet/requirements-test.txt cannot be installed: ${reason##*$'\n'}"
-# pyspark is compiled while it is installed with the variable above unset, or not at all: without compiled files,
-# each Python worker would take seconds to start.
-[ -e "$environment/compiled" ] || { PYTHONDONTWRITEBYTECODE='' "$environment/bin/python" -m compileall -q "$environment/lib" >/dev/null 2>&1 || true; touch "$environment/compiled"; }
-
 echo "== $("$environment/bin/python" -V), $("$environment/bin/python" -c 'import pyspark; print("pyspark", pyspark.__version__)')"
 export PYTHONPATH=$PWD/fleet/src PATH=$environment/bin:$PATH
 cd fleet

@@ -105,10 +105,10 @@ def _time(time_ms: int) -> str:
 def _classes(
     cold: list[Row], again: list[Row], curve: list[Row], advised: list[Row], question: Question
 ) -> list[Json]:
-    colds, agains, points = _by_class(cold), _by_class(again), _by_class(curve)
+    idle, refaults, points = _by_class(cold), _by_class(again), _by_class(curve)
     advice = {row["class"]: row for row in advised}
     classes = []
-    for name, rows in colds.items():
+    for name, rows in idle.items():
         first = [row for row in rows if row.min_s == 0]
         found: Json = {
             "class": name,
@@ -116,9 +116,9 @@ def _classes(
             "resident_bytes": round(sum(row.resident_bytes for row in first)),
             "unknown_bytes": round(sum(row.unknown_bytes for row in first)),
             "swap_bytes": round(sum(row.swap_bytes for row in first)),
-            "working_set_bytes": round(sum(row.working_set_bytes for row in agains[name] if row.min_s == 0)),
+            "working_set_bytes": round(sum(row.working_set_bytes for row in refaults[name] if row.min_s == 0)),
             "idle": _idle(rows),
-            "reaccess": _reaccess(agains[name]),
+            "reaccess": _reaccess(refaults[name]),
             "advice": _advice(advice.get(name), points.get(name, []), question),
             "min_ages": [_age(row) for row in sorted(points.get(name, []), key=lambda row: int(row.min_s))],
             "clusters": [
