@@ -116,7 +116,7 @@ FROM (
                sum(list_sum(idle_bytes[age + 1:])) AS cold
         FROM rows LEFT JOIN advice USING (class) WHERE row = 'target' GROUP BY ALL
     ) GROUP BY ALL
-) GROUP BY ALL;
+) GROUP BY GROUPING SETS ((class, target), (class));
 
 CREATE VIEW shares AS
 SELECT cluster, class, node, round(sum(cold) / sum(resident_bytes), 5) AS share

@@ -152,7 +152,7 @@ def _requests(report: Json) -> str:
     rows = [
         [
             _text(row["class"]),
-            _text(row["target"]),
+            "all targets" if row["target"] is None else _text(row["target"]),
             str(row["hosts"]),
             "" if row["resident_now_bytes"] is None else size(row["resident_now_bytes"]),
             size(row["resident_p99_bytes"]),

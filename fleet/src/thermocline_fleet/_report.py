@@ -51,7 +51,10 @@ def make_report(fleet: Fleet, question: Question) -> Report:
     json = _head(fleet, question)
     json["classes"] = _classes(cold, again, tables["min_ages"].collect(), advised.collect(), question)
     json["requests"] = _rows(
-        tables["requests"].orderBy(F.desc("resident_p99_bytes"), "class", "target"), MOST_REQUESTS
+        tables["requests"].orderBy(
+            F.col("target").isNotNull(), F.desc("resident_p99_bytes"), "class", "target"
+        ),
+        MOST_REQUESTS,
     )
     json["outliers"] = _rows(tables["outliers"].orderBy(F.desc(F.abs("z")), "cluster", "node"), MOST_HOSTS)
     changes = tables["drift"].orderBy(F.col("node").isNotNull(), F.desc(F.abs("growth")), "class", "node")
@@ -116,7 +119,9 @@ def _classes(
             "resident_bytes": round(sum(row.resident_bytes for row in first)),
             "unknown_bytes": round(sum(row.unknown_bytes for row in first)),
             "swap_bytes": round(sum(row.swap_bytes for row in first)),
-            "working_set_bytes": round(sum(row.working_set_bytes for row in refaults[name] if row.min_s == 0)),
+            "working_set_bytes": round(
+                sum(row.working_set_bytes for row in refaults[name] if row.min_s == 0)
+            ),
             "idle": _idle(rows),
             "reaccess": _reaccess(refaults[name]),
             "advice": _advice(advice.get(name), points.get(name, []), question),

@@ -15,7 +15,7 @@ p { margin: 4px 0 10px; max-width: 80ch; } .soft { color: var(--soft); }
 .figure b { display: block; font-size: 24px; line-height: 1.3; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 5px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { font-weight: 600; color: var(--soft); font-size: 13px; } th:first-child, td:first-child { text-align: left; }
+th { font-weight: 600; color: var(--soft); font-size: 13px; white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; }
 td.text, th.text { text-align: left; white-space: normal; } a { color: var(--cold); }
 @media (prefers-color-scheme: dark) { a { color: var(--cool); } }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 12px; }

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def requests(fleet: Fleet, advised: DataFrame, question: Question) -> DataFrame:
-    """A row for each class and target.
+    """A row for each class and target, and for each class with all of its targets, where `target` is null.
 
     `need_p99_bytes`: the 99th percentile, over host-hours, of the hour's peak of resident memory without what
     was idle for the advised age or longer, in whole MiB; all resident memory where no age is advised.
@@ -40,7 +40,7 @@ def requests(fleet: Fleet, advised: DataFrame, question: Question) -> DataFrame:
     last_hour = (fleet.counts.end_ms - 1) // 3_600_000
     is_last = F.col("hour") == last_hour
     p99 = F.lit(0.99)
-    return hours.groupBy("class", "target").agg(
+    both = hours.rollup("class", "target").agg(
         F.countDistinct("cluster", "node").alias("hosts"),
         F.count("*").alias("host_hours"),
         F.first("min_s").alias("min_age_s"),
@@ -49,6 +49,7 @@ def requests(fleet: Fleet, advised: DataFrame, question: Question) -> DataFrame:
         (F.percentile("peak", p99) * MIB).alias("resident_p99_bytes"),
         F.avg(F.when(is_last, F.col("resident"))).alias("resident_now_bytes"),
     )
+    return both.where(F.col("class").isNotNull())
 
 
 def _mib(value: Column) -> Column:
