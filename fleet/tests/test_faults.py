@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fleet
 import thermocline_fleet as tf
-from thermocline_fleet import jobs
+from thermocline_fleet import _files, jobs
 from thermocline_fleet._files import read_file
 from thermocline_fleet._layout import COLUMNS, HOUR_MS
 from thermocline_fleet._session import readable_errors
@@ -138,6 +138,15 @@ def test_missing_column_is_named(tmp_path: Path) -> None:
     path = one(tmp_path)
     pq.write_table(pq.read_table(path, partitioning=None).drop_columns(["out_bytes"]), path)
     assert judge(tmp_path, path) == ("truncated", "it lacks the columns out_bytes")
+
+
+def test_lack_of_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(_files, "_parse", fails)
+    with pytest.raises(MemoryError):
+        judge(tmp_path, one(tmp_path))
 
 
 def cold(spark: SparkSession, folder: Path, **reading: Any) -> tuple[tf.FileCounts, list[Any]]:

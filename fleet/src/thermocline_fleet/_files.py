@@ -113,8 +113,10 @@ def read_file(reading: Reading, path: str, size: int) -> File | None:
         file.set_aside(Reason.FUTURE_SCHEMA, str(error))
     except Foreign as error:
         file.set_aside(Reason.FOREIGN, str(error))
+    except MemoryError:
+        # It says nothing about the file. Arrow's own is an ArrowException as well.
+        raise
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
-        # MemoryError is not caught: a file that does not fit says nothing about the file.
         file.set_aside(Reason.TRUNCATED, " ".join(str(error).split())[:200])
     if file.metadata is None:
         known_outside = named is not None and not reading.overlaps(start, start + HOUR_MS)
