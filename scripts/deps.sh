@@ -11,8 +11,8 @@ packages_of() {
         # clang compiles the BPF programs that read page tables. libbpf needs libelf and zlib.
         build) echo clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev ;;
         # Minimal images lack ps. scripts/links.py and the spelling checker need Python.
-        # mandoc checks the man pages; completions are tested in the shells.
-        test) echo procps util-linux python3 python3-venv mandoc zsh fish ;;
+        # mandoc checks the man pages; completions are tested in the shells. Spark needs Java.
+        test) echo procps util-linux python3 python3-venv mandoc zsh fish default-jre-headless ;;
         # libFuzzer is C++.
         fuzz) echo g++ ;;
         # The program that `make run` monitors, and its load generator. kmod loads the zram module.

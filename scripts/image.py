@@ -19,7 +19,7 @@ import tarfile
 
 MEDIA = "application/vnd.oci.image"
 # Libraries with their loader, the command, what scanners of images identify Debian by, and licences.
-KEPT = re.compile(r"lib|(usr/)?lib64(/.*)?|(usr/)?lib/(x86_64|aarch64)-linux-gnu/[^/]*\.so[^/]*|usr/bin/thermo"
+KEPT = re.compile(r"lib|(usr/)?lib64(/.*)?|(usr/)?lib/(x86_64|aarch64)-linux-gnu/[^/]*\.so[^/]*|usr/bin/thermo(-upload)?"
                   r"|(usr/lib|etc)/os-release|etc/debian_version|etc/ld\.so\.conf\.d/.*|usr/share/doc/[^/]*/copyright")
 # Folders that volumes and the runtime mount to.
 FOLDERS = ["dev", "etc/thermo", "proc", "run/thermo", "sys", "tmp", "var/lib/thermo"]

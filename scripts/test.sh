@@ -92,6 +92,13 @@ run_python() {
     echo "python: $(result_of "$log")"
 }
 
+# The package of the fleet, on Spark.
+run_fleet() {
+    local log="$work/fleet.log"
+    { echo "---- fleet stdout ----" && scripts/fleet.sh --quick; } >"$log" 2>&1 || { cat "$log"; failed+=(fleet); }
+    echo "fleet: $(result_of "$log")"
+}
+
 sum_of() { # passed|failed
     { cat "$work"/*.log | sed -n "s/^test result:.*[^0-9]\([0-9][0-9]*\) $1;.*/\1/p" | awk '{ n += $1 } END { print n + 0 }'; }
 }
@@ -114,6 +121,7 @@ list_programs >"$work/programs"
 phase tests run_tests
 phase doc-tests run_doc_tests
 phase python run_python
+phase fleet run_fleet
 
 list_skips >"$work/skips"
 skipped=$(wc -l <"$work/skips")

@@ -36,6 +36,8 @@ VALUES = {
     "act": {**NAMES, "policies": [ACT], "guard": {"max_refaults": "1%/min", "resume_after": "5m"}},
     "persistence": {"persistence": {"enabled": True, "hostPath": "/var/lib/thermo"},
                     "tolerations": [{"operator": "Exists"}], "priorityClassName": "system-node-critical"},
+    "export": {**NAMES, "export": {"enabled": True, "cluster": "prod-eu", "store": "s3://memory/fleet",
+                                   "endpoint": "https://minio.example:9000", "secretName": "store"}},
     "isolated": {"networkPolicy": {"enabled": True}, "serviceAccount": {"create": False},
                  "seLinuxOptions": {"type": "spc_t"}, "image": {"digest": "sha256:" + "a" * 64}},
 }
@@ -54,7 +56,9 @@ REFUSED = {
     "a relative path": ({"persistence": {"hostPath": "var/lib"}}, "hostPath"),
     "an access": ({"names": {"access": "all"}}, "access"),
     "a text for a flag": ({"names": {"enabled": "yes"}}, "enabled"),
-    "an export to nowhere": ({"export": {"enabled": True}}, "cluster"),
+    "an export to nowhere": ({"export": {"enabled": True, "cluster": "a"}}, "store"),
+    "an export of no cluster": ({"export": {"enabled": True, "store": "s3://a"}}, "cluster"),
+    "an endpoint without TLS": ({"export": {"endpoint": "http://minio:9000"}}, "endpoint"),
     "metrics without TLS": ({"podMonitor": {"enabled": True}}, "http.tls.secretName"),
 }
 
@@ -111,7 +115,8 @@ def check_security(documents, values, where):
     daemons = of_kind(documents, "DaemonSet")
     expect(len(daemons) == 1, f"{where}: one DaemonSet")
     pod = daemons[0]["spec"]["template"]["spec"]
-    container, = pod["containers"]
+    container, *others = pod["containers"]
+    check_uploader(others, values, where)
     context = container["securityContext"]
     acts = any(policy.get("mode", "observe") != "observe" for policy in values.get("policies", []))
     properties = {
@@ -134,6 +139,23 @@ def check_security(documents, values, where):
         expect(holds, f"{where}: {name}")
     check_volumes(pod, container, values, where)
     check_access(documents, values, where)
+
+
+def check_uploader(containers, values, where):
+    """The container that has the keys of the store has no capability, and sees nothing but the agent's files."""
+    expect(len(containers) == bool(values.get("export", {}).get("enabled")), f"{where}: container of the uploader")
+    for container in containers:
+        context = container["securityContext"]
+        properties = {
+            "command": container["command"] == ["/usr/bin/thermo-upload"],
+            "privileges": context["privileged"] is False and context["allowPrivilegeEscalation"] is False,
+            "read-only root": context["readOnlyRootFilesystem"] is True,
+            "capabilities": context["capabilities"] == {"drop": ["ALL"]},
+            "mounts": [mount["name"] for mount in container["volumeMounts"]] == ["state"],
+            "memory limit": "memory" in container["resources"]["limits"],
+        }
+        for name, holds in properties.items():
+            expect(holds, f"{where}: uploader: {name}")
 
 
 def check_volumes(pod, container, values, where):

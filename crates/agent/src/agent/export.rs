@@ -20,6 +20,10 @@ impl Agent {
             self.exporter = None;
             return;
         };
+        // thermo-upload waits for files there.
+        if let Err(error) = std::fs::create_dir_all(&config.folder) {
+            self.warn(format!("cannot create {}: {error}", config.folder.display()));
+        }
         let (exporter, warning) = Exporter::new(config, &self.config.state_dir, now_ms);
         self.exporter = Some(exporter);
         if let Some(warning) = warning {

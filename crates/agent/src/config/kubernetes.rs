@@ -62,7 +62,7 @@ fn is_name(text: &str) -> bool {
 
 /// Puts the values of variables in place of `${NAME}`: an address differs from node to node, the
 /// configuration does not. IPv6 addresses get the brackets that a URL needs.
-fn fill_in(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+pub(super) fn fill_in(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {

@@ -168,7 +168,7 @@ impl Source<'_> {
         })
     }
 
-    /// A name that becomes part of file names.
+    /// A name that becomes part of file names. `${NAME}` is a variable of the environment.
     fn name_of_files(
         &self,
         given: Option<Spanned<String>>,
@@ -177,12 +177,14 @@ impl Source<'_> {
         let Some(given) = given else {
             return Ok(default());
         };
-        if thermo_fleet::clean_name(given.get_ref()) != *given.get_ref() {
+        let name = super::kubernetes::fill_in(given.get_ref(), |name| std::env::var(name).ok())
+            .map_err(|error| self.error(&given, error))?;
+        if thermo_fleet::clean_name(&name) != name {
             let message = "the name becomes part of file names: use letters, digits, '-', '_' and '.', and begin \
                            with a letter or digit";
             return Err(self.error(&given, message));
         }
-        Ok(given.into_inner())
+        Ok(name)
     }
 
     fn http(&self, file: file::Http) -> Result<HttpConfig, ParseError> {

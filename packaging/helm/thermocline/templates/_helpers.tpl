@@ -102,7 +102,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $_ := set $config "kubernetes" $kubernetes }}
 {{- end }}
 {{- if .Values.export.enabled }}
-{{- $_ := set $config "export" (dict "every" .Values.export.every "to" .Values.export.to "cluster" .Values.export.cluster "node" "${NODE_NAME}") }}
+{{- $_ := set $config "export" (dict "every" .Values.export.every "cluster" .Values.export.cluster "node" "${NODE_NAME}") }}
 {{- end }}
 {{- toToml $config }}
 {{- end }}
