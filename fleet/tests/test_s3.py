@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from moto import settings
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
@@ -62,23 +63,31 @@ def test_report_of_a_store_is_that_of_a_folder(spark: SparkSession, server: str,
     assert_alike(found[1], found[0])
 
 
-@pytest.mark.parametrize(
-    ("bucket", "expected"),
-    [
-        ("other", "cannot list s3://other/prod: "),
-        ("fleet/none", "there is no folder s3://fleet/none/prod: give the"),
-    ],
-)
-def test_store_that_refuses_is_named(
-    server: str, bucket: str, expected: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_credentials_are_named(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = _cli.main(["report", "--in", location(server, bucket)])
+    # From now on the server, a thread of this process, checks credentials; it knows none.
+    monkeypatch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
+    code = _cli.main(["report", "--in", location(server, "fleet")])
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"thermocline-fleet: {expected}"), said.err
+    assert said.err.startswith("thermocline-fleet: cannot list s3://fleet/prod: "), said.err
+    assert said.err.endswith("; check the address and the credentials\n")
     assert said.err.count("\n") == 1
     assert SECRET not in said.err
-    assert code == (1 if "cannot" in expected else 2)
+    assert code == 1
+
+
+@pytest.mark.parametrize("bucket", ["other", "fleet/none"])
+def test_missing_bucket_or_folder_is_named(
+    server: str, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _cli.main(["report", "--in", location(server, bucket)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"thermocline-fleet: there is no folder s3://{bucket}/prod: give the"), (
+        said.err
+    )
 
 
 def test_store_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
