@@ -66,14 +66,18 @@ fn pages(range: AddrRange) -> std::ops::Range<usize> {
     nth(range.start)..nth(range.end)
 }
 
-/// The ranges of file pages.
+/// The mappings, each with its backing: runs of file pages, and of others.
 fn backings(memory: &Memory) -> Vec<(AddrRange, Backing)> {
     let mut backings: Vec<(AddrRange, Backing)> = Vec::new();
-    for page in (0..PAGES).filter(|page| Memory::is_set(&memory.file, *page)) {
+    for page in 0..PAGES {
         let start = START + page as u64 * PAGE_SIZE;
-        match backings.last_mut().filter(|(range, _)| range.end.0 == start) {
+        let backing = match Memory::is_set(&memory.file, page) {
+            true => Backing::File,
+            false => Backing::Anon,
+        };
+        match backings.last_mut().filter(|(_, last)| *last == backing) {
             Some((range, _)) => range.end.0 += PAGE_SIZE,
-            None => backings.push((AddrRange::new(start, start + PAGE_SIZE), Backing::File)),
+            None => backings.push((AddrRange::new(start, start + PAGE_SIZE), backing)),
         }
     }
     backings

@@ -259,3 +259,31 @@ fn windows_may_be_longer_than_the_data() {
     assert_eq!(truth.files, 2);
     rows(folder.path());
 }
+
+#[test]
+fn file_pages_are_counted_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    simulated(&options(10), folder.path()).unwrap();
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let rows = rows(folder.path());
+    let observed = rows.iter().map(|(_, row)| row);
+    for row in observed.filter(|row| row.row == RowKind::Target && row.mode == Mode::Observe) {
+        for (file, all) in row.idle_file_bytes.iter().zip(&row.idle_bytes) {
+            assert!(file <= all, "{row:?}");
+        }
+        let sum = sums.entry(row.workload.clone()).or_default();
+        sum.0 += row.idle_file_bytes.iter().sum::<u64>();
+        sum.1 += row.idle_bytes.iter().sum::<u64>();
+    }
+    assert!(sums.len() > 5, "{sums:?}");
+    let shares: BTreeMap<_, f64> = sums
+        .into_iter()
+        .map(|(class, (file, all))| (class, file as f64 / all as f64))
+        .collect();
+    // Files are up to 75 % of a class. Few classes have none that are resident.
+    assert!(shares.values().all(|share| *share < 0.85), "{shares:?}");
+    assert!(
+        shares.values().filter(|share| **share > 0.005).count() > 5,
+        "{shares:?}"
+    );
+}
