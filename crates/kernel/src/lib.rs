@@ -35,6 +35,7 @@ pub mod memcg;
 pub mod meminfo;
 pub mod memlock;
 pub mod mountinfo;
+pub mod move_pages;
 pub mod namespace;
 pub mod net_unix;
 pub mod no_new_privs;

@@ -5,6 +5,7 @@ use std::path::Path;
 use thermo_units::Bytes;
 
 use crate::file::{self, FileError};
+use crate::node;
 use crate::proc::{self, ProcError};
 
 /// The fields that are used, of one process.
@@ -36,6 +37,18 @@ pub fn read(root: &Path, pid: u32) -> Result<Status, ProcError> {
     let text = proc::text(root, pid, "status")?;
     let path = proc::dir(root, pid).join("status");
     parse(&text).ok_or_else(|| FileError::malformed(&path, &text, "a text as in proc_pid_status(5)").into())
+}
+
+/// The memory nodes that process `pid` may use (its cpuset); `None` on kernels without cpusets.
+///
+/// # Errors
+/// [`ProcError::Gone`] if the process has ended.
+pub fn allowed_nodes(root: &Path, pid: u32) -> Result<Option<Vec<u32>>, ProcError> {
+    let text = proc::text(root, pid, "status")?;
+    let list = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Mems_allowed_list:"));
+    Ok(list.and_then(node::parse_list))
 }
 
 pub(crate) fn parse(text: &str) -> Option<Status> {
@@ -81,6 +94,21 @@ mod tests {
             (Some(Bytes::mib(2)), Bytes::kib(4))
         );
         assert_eq!(status.cap_eff, 1 << 21);
+    }
+
+    #[test]
+    fn allowed_nodes_are_those_of_the_cpuset() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("proc/7");
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(
+            dir.join("status"),
+            format!("{HEAD}Mems_allowed:\t3\nMems_allowed_list:\t0-1\n"),
+        )
+        .unwrap();
+        assert_eq!(allowed_nodes(root.path(), 7).unwrap(), Some(vec![0, 1]));
+        std::fs::write(dir.join("status"), HEAD).unwrap();
+        assert_eq!(allowed_nodes(root.path(), 7).unwrap(), None);
     }
 
     #[test]
