@@ -20,4 +20,7 @@ pub mod page_cache;
 pub mod pagein;
 pub mod preset;
 
-pub use actor::{Actor, HugeOptions, PageoutLimits, RefaultCheck, RefaultMeter, Returns, below_swap_floor};
+pub use actor::{
+    Actor, HugeOptions, MigrationMeter, Moved, PageoutLimits, RefaultCheck, RefaultMeter, Returns,
+    below_swap_floor, check_destinations,
+};

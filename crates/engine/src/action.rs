@@ -87,6 +87,12 @@ impl Action {
         }
     }
 
+    /// True if the action moves memory to another node, which the scheme names.
+    #[must_use]
+    pub const fn migrates(self) -> bool {
+        matches!(self, Self::MigrateHot | Self::MigrateCold)
+    }
+
     /// True if the action is meant for cold memory, so that unknown memory is skipped.
     #[must_use]
     pub const fn requires_cold(self) -> bool {

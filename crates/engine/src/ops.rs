@@ -8,7 +8,7 @@ use crate::action::Action;
 use crate::attrs::Attrs;
 use crate::region::Region;
 use crate::scan::{Preparation, ScanChunk};
-use crate::scheme::{OpsFilter, Scheme, SchemeStats, SystemMetric};
+use crate::scheme::{Destination, OpsFilter, Scheme, SchemeStats, SystemMetric};
 pub use crate::target_id::TargetId;
 use thermo_units::{Addr, AddrRange};
 use thermo_units::{Bytes, Nanos};
@@ -98,6 +98,8 @@ pub struct Request<'a> {
     pub ranges: &'a [TargetRange],
     /// Filters that select the pages to skip.
     pub filters: &'a [OpsFilter],
+    /// The nodes to migrate to; empty for actions that do not migrate.
+    pub destinations: &'a [Destination],
 }
 
 /// Reason why requested bytes were skipped.
@@ -124,6 +126,16 @@ pub enum Skip {
     Refaults,
     /// The contents do not compress: of the target's pages that went to zram, too little was saved.
     Incompressible,
+    /// The page is on the node already.
+    OnNode,
+    /// The node has too little free memory.
+    NodeFull,
+    /// The cpuset of the process forbids the node.
+    Cpuset,
+    /// The page was moved the other way too recently.
+    CoolDown,
+    /// The kernel uses the page at the moment, or it is pinned.
+    Busy,
     /// The target is gone.
     TargetGone,
     /// The kernel refused for another reason.
@@ -149,6 +161,11 @@ impl Skip {
             Self::SwapFloor => "swap_floor",
             Self::Refaults => "refaults",
             Self::Incompressible => "incompressible",
+            Self::OnNode => "on_node",
+            Self::NodeFull => "node_full",
+            Self::Cpuset => "cpuset",
+            Self::CoolDown => "cool_down",
+            Self::Busy => "busy",
             Self::TargetGone => "target_gone",
             Self::Refused => "refused",
             Self::DryRun => "dry_run",
@@ -296,8 +313,13 @@ pub trait Operations {
 
     /// The parts of `run` that `action` would still change: ascending, in whole units of the action. `run`
     /// consists of whole units too. Only these parts count against a quota. Called only for actions on huge
-    /// pages.
-    fn pending(&mut self, _action: Action, run: &TargetRange) -> Vec<AddrRange> {
+    /// pages and for those that migrate, with their `destinations`.
+    fn pending(
+        &mut self,
+        _action: Action,
+        _destinations: &[Destination],
+        run: &TargetRange,
+    ) -> Vec<AddrRange> {
         vec![run.range]
     }
 

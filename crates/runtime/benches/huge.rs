@@ -63,6 +63,7 @@ fn ours(target: &Target, tracker: &mut PteTracker, action: Action) {
         action,
         ranges: &[run],
         filters: &[],
+        destinations: &[],
     };
     let processes: Processes = target.processes();
     actor.apply(&processes, &request, Some(tracker)).unwrap();

@@ -77,6 +77,7 @@ fn mapped(target: &mut Target, action: Action, regions: u64) {
                     action,
                     ranges: &runs,
                     filters: &[],
+                    destinations: &[],
                 };
                 actor.apply(&processes, &request, None).unwrap();
             }

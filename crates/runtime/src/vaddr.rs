@@ -9,7 +9,7 @@ use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::ops::TargetRange;
 use thermo_engine::ops::{CheckResult, Outcome, Probe, Request};
 use thermo_engine::scan::{Preparation, ScanChunk};
-use thermo_engine::scheme::SystemMetric;
+use thermo_engine::scheme::{Destination, SystemMetric};
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
 use thermo_targets::{TrackedProcesses, metric};
 use thermo_units::{Addr, AddrRange, Nanos};
@@ -132,10 +132,20 @@ impl Operations for Vaddr {
         self.targets.any_left()
     }
 
-    fn pending(&mut self, action: Action, target_range: &TargetRange) -> Vec<AddrRange> {
+    fn pending(
+        &mut self,
+        action: Action,
+        destinations: &[Destination],
+        target_range: &TargetRange,
+    ) -> Vec<AddrRange> {
         let Some(process) = self.targets.processes().get(&target_range.target) else {
             return Vec::new();
         };
+        if action.migrates() {
+            return self
+                .actor
+                .pending_migration(process, destinations, target_range.range);
+        }
         self.actor
             .pending(process, action, target_range, self.tracker.inspector())
     }

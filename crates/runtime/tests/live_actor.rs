@@ -3,18 +3,20 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use common::access::{probe, scan};
 use common::{Target, retry, swap, swapped, tracker};
-use thermo_actions::{Actor, PageoutLimits};
+use thermo_actions::{Actor, MigrationMeter, PageoutLimits};
 use thermo_backends::{PteTracker, Tracker as _};
 use thermo_engine::TargetId;
 use thermo_engine::action::Action;
 use thermo_engine::ops::{Applied, OpsError, Probe, Request, Skip, TargetRange};
-use thermo_engine::scheme::{OpsFilter, OpsFilterKind};
+use thermo_engine::scheme::{Destination, OpsFilter, OpsFilterKind};
+use thermo_kernel::node::{self, NodeSet};
 use thermo_targets::Processes;
-use thermo_units::{AddrRange, Bytes, Permille};
+use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 #[test]
 fn child() {
@@ -44,6 +46,7 @@ fn apply(actor: &mut Actor, processes: &Processes, action: Action, range: AddrRa
         action,
         ranges: &[on_target(range)],
         filters: &[],
+        destinations: &[],
     };
     actor.apply(processes, &request, None).unwrap().results.remove(0)
 }
@@ -92,6 +95,7 @@ fn pageout_skips_pages_accessed_since_prepare() {
             action: Action::Pageout,
             ranges: &[on_target(all)],
             filters: &[],
+            destinations: &[],
         };
         let outcome = actor.apply(&processes, &request, Some(&mut tracker)).unwrap();
         let applied = &outcome.results[0];
@@ -132,6 +136,7 @@ fn pageout_skips_pages_accessed_since_scan() {
             action: Action::Pageout,
             ranges: &[on_target(all)],
             filters: &[],
+            destinations: &[],
         };
         let outcome = actor().apply(&processes, &request, Some(&mut tracker)).unwrap();
         let (applied, busy_out) = (&outcome.results[0], swapped(pid, busy));
@@ -204,6 +209,7 @@ fn holes_and_ended_targets_are_skipped() {
             action,
             ranges: &runs,
             filters: &[],
+            destinations: &[],
         };
         let outcome = actor().apply(&processes, &request, None).unwrap();
         assert_eq!(
@@ -245,6 +251,7 @@ fn request_with_many_ranges_has_separate_results() {
         action: Action::Cold,
         ranges: &runs,
         filters: &[],
+        destinations: &[],
     };
     for with_tables in [true, false] {
         retry(|| {
@@ -301,20 +308,74 @@ fn cancelled_actor_skips_everything() {
 }
 
 #[test]
-fn unsupported_actions_are_refused() {
+fn migration_needs_a_node_that_the_machine_has() {
     let target = Target::start(1 << 20);
     for action in [Action::MigrateHot, Action::MigrateCold] {
+        let error = |destinations: &[Destination]| {
+            let request = Request {
+                action,
+                ranges: &[on_target(target.range)],
+                filters: &[],
+                destinations,
+            };
+            let error = actor().apply(&target.processes(), &request, None).unwrap_err();
+            assert!(
+                matches!(error, OpsError::Unsupported { .. }),
+                "{action}: {error:?}"
+            );
+            error.to_string()
+        };
+        assert!(error(&[]).contains("target_nid"), "{}", error(&[]));
+        let nowhere = error(&[Destination::only(1023)]);
+        assert!(nowhere.contains("no node 1023"), "{nowhere}");
+    }
+}
+
+#[test]
+fn memory_moves_between_nodes_and_cools_down() {
+    let target = Target::start(4 << 20);
+    let nodes = node::members(Path::new("/"), NodeSet::HasMemory).unwrap_or_default();
+    let meter = MigrationMeter::default();
+    let mut actor = actor().with_migration(Nanos::secs(3600), meter.clone());
+    let processes = target.processes();
+    let process = processes.values().next().unwrap();
+    let mut migrate = |nid| {
+        let to = [Destination::only(nid)];
+        let pending = actor.pending_migration(process, &to, target.range);
         let request = Request {
-            action,
+            action: Action::MigrateHot,
             ranges: &[on_target(target.range)],
             filters: &[],
+            destinations: &to,
         };
-        let error = actor().apply(&target.processes(), &request, None);
-        assert!(
-            matches!(error, Err(OpsError::Unsupported { .. })),
-            "{action}: {error:?}"
+        let mut outcome = actor.apply(&processes, &request, None).unwrap();
+        (
+            pending.iter().map(AddrRange::len).sum::<Bytes>(),
+            outcome.results.remove(0),
+        )
+    };
+    let on_first = {
+        let (pending, applied) = migrate(nodes[0]);
+        assert_eq!(applied.changed, Some(pending), "{applied:?}");
+        let there = pending + skipped(&applied, Skip::OnNode) + skipped(&applied, Skip::Shared);
+        assert_eq!(
+            there + skipped(&applied, Skip::NotPresent),
+            target.range.len(),
+            "{applied:?}"
         );
-    }
+        pending
+    };
+    let Some(second) = nodes.get(1) else {
+        eprintln!("SKIP: moving memory needs two memory nodes");
+        return;
+    };
+    let (pending, applied) = migrate(*second);
+    assert_eq!(applied.changed, Some(pending));
+    assert!(pending + on_first >= Bytes::mib(4), "{pending}: {applied:?}");
+    let (pending, applied) = migrate(nodes[0]);
+    assert_eq!((pending, applied.changed), (Bytes::ZERO, Some(Bytes::ZERO)));
+    assert!(skipped(&applied, Skip::CoolDown) > Bytes::ZERO, "{applied:?}");
+    assert_eq!(meter.total().back, Bytes::ZERO);
 }
 
 #[test]
@@ -329,6 +390,7 @@ fn collapse_skips_units_that_are_not_whole() {
         action: Action::Collapse,
         ranges: &[on_target(wide)],
         filters: &[],
+        destinations: &[],
     };
     // The child disables huge pages until this command.
     target.collapse();
@@ -359,6 +421,7 @@ fn filters_exclude_pages() {
             action: Action::Stat,
             ranges: &[on_target(target.range)],
             filters: &[filter],
+            destinations: &[],
         };
         let outcome = actor()
             .apply(&target.processes(), &request, Some(&mut tracker))

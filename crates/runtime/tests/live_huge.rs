@@ -61,6 +61,7 @@ fn apply(
         action,
         ranges: &[run],
         filters: &[],
+        destinations: &[],
     };
     let outcome = actor.apply(&target.processes(), &request, Some(tracker)).unwrap();
     (outcome.results[0].clone(), outcome)
@@ -115,6 +116,7 @@ fn huge_pages_follow_hot_memory() {
             action: Action::Hugepage,
             ranges: &[run(hot)],
             filters: &[],
+            destinations: &[],
         };
         // A second request changes nothing, unless another program split a huge page meanwhile.
         retry(|| {

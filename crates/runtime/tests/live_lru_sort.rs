@@ -62,6 +62,7 @@ fn sort(target: &Target, action: Action, range: AddrRange) -> bool {
         action,
         ranges: &[run],
         filters: &[],
+        destinations: &[],
     };
     let mut actor = Actor::new(PageoutLimits::default(), false);
     let outcome = actor.apply(&target.processes(), &request, None).unwrap();
@@ -146,6 +147,7 @@ fn lru_prio_skips_huge_pages() {
         action: Action::LruPrio,
         ranges: &[run],
         filters: &[],
+        destinations: &[],
     };
     let mut actor = Actor::new(PageoutLimits::default(), false);
     let outcome = actor.apply(&target.processes(), &request, None).unwrap();

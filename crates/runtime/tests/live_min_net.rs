@@ -26,6 +26,7 @@ fn pageout(actor: &mut Actor, target: &Target) -> Outcome {
         action: Action::Pageout,
         ranges: &[range],
         filters: &[],
+        destinations: &[],
     };
     actor.apply(&target.processes(), &request, None).unwrap()
 }

@@ -22,6 +22,8 @@ fn scheme(scheme: &Scheme) -> Value {
     let (quota, watermarks) = (&scheme.quota, &scheme.watermarks);
     json!({
         "action": scheme.action.name(),
+        "target_nid": damo::target_nid(&scheme.destinations),
+        "dests": damo::dests(&scheme.destinations),
         "access_pattern": pattern(&scheme.pattern),
         "auto_age": scheme.auto_age.map(|auto| json!({ "max_refaults_ppm_per_min": auto.max_refaults.0 })),
         "apply_interval_us": scheme.apply_interval.map(micros),

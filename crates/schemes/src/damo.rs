@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use thermo_engine::Scheme;
 use thermo_engine::scheme::{
-    CoreFilter, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilter, OpsFilterKind, Quota, SystemMetric,
-    WatermarkMetric, Watermarks,
+    CoreFilter, CoreFilterKind, Destination, Filters, Goal, GoalTuner, OpsFilter, OpsFilterKind, Quota,
+    SystemMetric, WatermarkMetric, Watermarks,
 };
 use thermo_units::Permille;
 use thermo_units::text::ParseError;
@@ -45,6 +45,8 @@ fn scheme(scheme: &Scheme) -> Value {
     let pattern = &scheme.pattern;
     json!({
         "action": scheme.action.name(),
+        "target_nid": target_nid(&scheme.destinations),
+        "dests": dests(&scheme.destinations),
         "access_pattern": {
             "sz_bytes": { "min": exact::damo_bytes_text(pattern.sz.min), "max": exact::damo_bytes_text(pattern.sz.max) },
             "nr_accesses": { "min": exact::rate_text(pattern.nr_accesses.min), "max": exact::rate_text(pattern.nr_accesses.max) },
@@ -56,6 +58,23 @@ fn scheme(scheme: &Scheme) -> Value {
         "filters": filters(&scheme.filters),
         "max_nr_snapshots": scheme.max_nr_snapshots,
     })
+}
+
+/// The node of a scheme with one destination. damo writes null for others.
+pub(crate) fn target_nid(destinations: &[Destination]) -> Option<u32> {
+    match destinations {
+        [Destination { nid, weight: 1 }] => Some(*nid),
+        _ => None,
+    }
+}
+
+/// The destinations of a scheme, unless [`target_nid`] has the only one.
+pub(crate) fn dests(destinations: &[Destination]) -> Vec<Value> {
+    if target_nid(destinations).is_some() {
+        return Vec::new();
+    }
+    let dest = |dest: &Destination| json!({ "id": dest.nid, "weight": dest.weight });
+    destinations.iter().map(dest).collect()
 }
 
 fn age(age: thermo_engine::scheme::Age) -> String {

@@ -2,8 +2,8 @@
 
 use thermo_engine::action::Priority;
 use thermo_engine::scheme::{
-    AccessPattern, Age, AutoAge, Bounds, CoreFilterKind, Goal, GoalTuner, OpsFilterKind, Quota, Rate,
-    SystemMetric, WatermarkMetric, Weights,
+    AccessPattern, Age, AutoAge, Bounds, CoreFilterKind, Destination, Goal, GoalTuner, OpsFilterKind, Quota,
+    Rate, SystemMetric, WatermarkMetric, Weights,
 };
 use thermo_engine::{Action, Scheme};
 use thermo_units::{Bytes, Nanos, Permille};
@@ -11,7 +11,7 @@ use thermo_units::{Bytes, Nanos, Permille};
 /// One sentence with the action, the memory, the limits and the conditions of a scheme.
 #[must_use]
 pub fn describe(scheme: &Scheme) -> String {
-    let mut clauses = vec![format!("{} {}", verb(scheme.action), memory(&scheme.pattern))];
+    let mut clauses = vec![format!("{} {}", verb(scheme), memory(&scheme.pattern))];
     clauses.extend(scheme.auto_age.map(|AutoAge { max_refaults }| {
         format!(
             "the minimum age is chosen each minute: as small as re-accesses within {max_refaults} of the working set \
@@ -60,8 +60,8 @@ pub fn describe(scheme: &Scheme) -> String {
     format!("{}.", clauses.join("; "))
 }
 
-const fn verb(action: Action) -> &'static str {
-    match action {
+fn verb(scheme: &Scheme) -> String {
+    let verb = match scheme.action {
         Action::Stat => "Only count",
         Action::Willneed => "Prefetch",
         Action::Cold => "Deactivate",
@@ -71,8 +71,20 @@ const fn verb(action: Action) -> &'static str {
         Action::Collapse => "Collapse into huge pages",
         Action::LruPrio => "Move up on the LRU lists",
         Action::LruDeprio => "Move down on the LRU lists",
-        Action::MigrateHot => "Migrate to another node, hottest first,",
-        Action::MigrateCold => "Migrate to another node, coldest first,",
+        Action::MigrateHot => return format!("Migrate to {}, hottest first,", nodes(&scheme.destinations)),
+        Action::MigrateCold => return format!("Migrate to {}, coldest first,", nodes(&scheme.destinations)),
+    };
+    verb.to_owned()
+}
+
+/// `node 1`, or `node 0 (3 of 4 pages) and node 2 (1 of 4 pages)`.
+fn nodes(destinations: &[Destination]) -> String {
+    let sum: u64 = destinations.iter().map(|node| u64::from(node.weight)).sum();
+    let with_weight = |node: &Destination| format!("node {} ({} of {sum} pages)", node.nid, node.weight);
+    match destinations {
+        [] => "another node".to_owned(),
+        [only] => format!("node {}", only.nid),
+        several => several.iter().map(with_weight).collect::<Vec<_>>().join(" and "),
     }
 }
 

@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use thermo_engine::Scheme;
 use thermo_engine::scheme::{
-    AccessPattern, AutoAge, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilterKind, Quota, Watermarks,
-    Weights,
+    AccessPattern, AutoAge, CoreFilterKind, Destination, Filters, Goal, GoalTuner, OpsFilterKind, Quota,
+    Watermarks, Weights,
 };
 use thermo_units::Nanos;
 use thermo_units::text::ParseError;
 
-use crate::damo::{metric_fields, tuner, watermark_metric};
+use crate::damo::{metric_fields, target_nid, tuner, watermark_metric};
 use crate::tree::{Fields, parse_toml};
 use crate::vocabulary::TOML;
 use crate::{exact, read};
@@ -35,6 +35,7 @@ pub fn print(schemes: &[Scheme]) -> String {
 fn scheme(scheme: &Scheme) -> String {
     let mut lines = Lines("[[scheme]]\n".to_owned());
     lines.add("action", &text(scheme.action.name()));
+    destinations(&mut lines, &scheme.destinations);
     pattern(&mut lines, &scheme.pattern);
     if let Some(AutoAge { max_refaults }) = scheme.auto_age {
         lines.add("min_age", &text("auto"));
@@ -50,6 +51,16 @@ fn scheme(scheme: &Scheme) -> String {
     quota(&mut lines, &scheme.quota);
     watermarks(&mut lines, &scheme.watermarks);
     lines.0
+}
+
+fn destinations(lines: &mut Lines, destinations: &[Destination]) {
+    if let Some(nid) = target_nid(destinations) {
+        lines.add("target_nid", &nid.to_string());
+    } else if !destinations.is_empty() {
+        let dest = |dest: &Destination| format!("{{ id = {}, weight = {} }}", dest.nid, dest.weight);
+        let dests: Vec<String> = destinations.iter().map(dest).collect();
+        lines.add("dests", &format!("[{}]", dests.join(", ")));
+    }
 }
 
 struct Lines(String);

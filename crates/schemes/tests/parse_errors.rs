@@ -119,10 +119,34 @@ fn json_errors_have_position_and_correction() {
             "use the same for both",
         ),
         (
-            "[{\"action\": \"migrate_hot\", \"target_nid\": 1}]",
+            "[{\"action\": \"migrate_hot\", \"target_nid\": -2}]",
             1,
             42,
-            "is not supported",
+            "not a whole number",
+        ),
+        (
+            "[{\"action\": \"migrate_hot\", \"target_nid\": 1, \"dests\": [{\"id\": 0}]}]",
+            1,
+            42,
+            "are both given",
+        ),
+        (
+            "[{\"action\": \"migrate_hot\", \"dests\": [{\"weight\": 1}]}]",
+            1,
+            38,
+            "has no id",
+        ),
+        (
+            "[{\"action\": \"stat\", \"dests\": [{\"id\": 1}]}]",
+            1,
+            2,
+            "does not move memory",
+        ),
+        (
+            "[{\"action\": \"stat\", \"quotas\": {\"goals\": [{\"metric\": \"node_eligible_mem_bp\", \"target_value\": 5}]}}]",
+            1,
+            53,
+            "physical memory",
         ),
         (
             "[{\"action\": \"stat\", \"filters\": [{\"filter_type\": \"old\"}]}]",

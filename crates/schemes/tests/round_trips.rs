@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use thermo_engine::ops::TargetId;
 use thermo_engine::scheme::{
-    AccessPattern, Age, AutoAge, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, GoalTuner, OpsFilter,
-    OpsFilterKind, Quota, Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
+    AccessPattern, Age, AutoAge, Bounds, CoreFilter, CoreFilterKind, Destination, Filters, Goal, GoalTuner,
+    OpsFilter, OpsFilterKind, Quota, Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
 };
 use thermo_engine::{Action, Scheme};
 use thermo_schemes::{
@@ -185,11 +185,24 @@ fn any_scheme() -> impl Strategy<Value = Scheme> {
         any_filters(),
         any_number(),
         prop::option::weighted(0.2, any_auto_age()),
+        prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
     )
         .prop_map(
-            |(action, pattern, apply_interval, quota, watermarks, filters, max_nr_snapshots, auto_age)| {
+            |(
+                action,
+                pattern,
+                apply_interval,
+                quota,
+                watermarks,
+                filters,
+                max_nr_snapshots,
+                auto_age,
+                nodes,
+            )| {
+                let nodes = nodes.into_iter().filter(|_| action.migrates());
                 Scheme {
                     action,
+                    destinations: nodes.map(|(nid, weight)| Destination { nid, weight }).collect(),
                     pattern: auto_age.map_or(pattern, |_| idle(pattern)),
                     auto_age,
                     apply_interval,

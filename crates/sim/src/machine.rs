@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thermo_engine::ops::{Applied, CheckResult, Outcome, Probe, Request, Skip, TargetRange};
 use thermo_engine::scan::ScanChunk;
-use thermo_engine::scheme::{OpsFilter, OpsFilterKind, SystemMetric};
+use thermo_engine::scheme::{Destination, OpsFilter, OpsFilterKind, SystemMetric, node_of};
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
@@ -18,6 +18,9 @@ pub struct Machine {
     next_id: u32,
     /// Values of [`Operations::metric`]; missing metrics are unsupported.
     pub metrics: BTreeMap<SystemMetric, u64>,
+    /// The memory nodes, with the bytes of each; empty: one node without a limit, so that nothing can
+    /// migrate.
+    pub nodes: BTreeMap<u32, Bytes>,
     /// CPU time of an action per page, which time quotas limit.
     pub cost_per_page: Nanos,
     /// Whether pages can be scanned.
@@ -118,6 +121,78 @@ impl Machine {
         pages
             .filter(|(addr, page)| range.contains(Addr(*addr)) && wanted(page))
             .count() as u64
+    }
+
+    /// Present memory on node `nid`.
+    #[must_use]
+    pub fn used_on(&self, nid: u32) -> Bytes {
+        let mappings = self
+            .processes
+            .values()
+            .flat_map(|process| process.mappings.values());
+        let on_node = |page: &&Page| page.location == PageLocation::Present && page.node == nid;
+        Bytes(mappings.flatten().filter(on_node).count() as u64 * PAGE_SIZE)
+    }
+
+    fn check_nodes(&self, destinations: &[Destination]) -> Result<(), OpsError> {
+        let missing = destinations
+            .iter()
+            .find(|node| !self.nodes.contains_key(&node.nid));
+        let Some(missing) = missing else { return Ok(()) };
+        Err(OpsError::Unsupported {
+            what: format!("migration to node {}", missing.nid),
+            why: format!(
+                "the simulated machine has {} memory nodes, and not this one",
+                self.nodes.len()
+            ),
+        })
+    }
+
+    /// Moves the pages of `run` to their nodes while these have free memory.
+    fn migrate(&mut self, run: &TargetRange, filters: &[OpsFilter], destinations: &[Destination]) -> Applied {
+        const PAGE: Bytes = Bytes(PAGE_SIZE);
+        let mut applied = Applied {
+            changed: Some(Bytes::ZERO),
+            ..Applied::default()
+        };
+        let mut free: BTreeMap<u32, Bytes> = self
+            .nodes
+            .iter()
+            .map(|(nid, total)| (*nid, total.saturating_sub(self.used_on(*nid))))
+            .collect();
+        let Some(process) = self.processes.get_mut(&run.target) else {
+            applied.skip(Skip::TargetGone, run.range.len());
+            return applied;
+        };
+        let mut mapped = Bytes::ZERO;
+        for (addr, page) in process.pages_in(run.range) {
+            mapped += PAGE;
+            let why = match node_of(destinations, addr, PAGE_SIZE) {
+                _ if page.location != PageLocation::Present => Some(Skip::NotPresent),
+                _ if !passes(page, filters) => Some(Skip::Filtered),
+                _ if page.shared => Some(Skip::Shared),
+                Some(node) if node == page.node => Some(Skip::OnNode),
+                Some(node) => match free.get_mut(&node) {
+                    Some(free) if *free >= PAGE => {
+                        *free -= PAGE;
+                        page.node = node;
+                        None
+                    }
+                    _ => Some(Skip::NodeFull),
+                },
+                None => Some(Skip::Refused),
+            };
+            match why {
+                Some(why) => applied.skip(why, PAGE),
+                None => {
+                    applied.passed_filters += PAGE;
+                    applied.applied += PAGE;
+                    applied.changed = applied.changed.map(|changed| changed + PAGE);
+                }
+            }
+        }
+        applied.skip(Skip::NotPresent, run.range.len() - mapped);
+        applied
     }
 
     fn page(&mut self, id: TargetId, addr: Addr) -> Option<&mut Page> {
@@ -278,16 +353,17 @@ impl Operations for Machine {
             action,
             ranges: runs,
             filters,
+            destinations,
         } = *request;
-        if matches!(action, Action::MigrateHot | Action::MigrateCold) {
-            return Err(OpsError::Unsupported {
-                what: action.name().into(),
-                why: "the simulated machine has one node".into(),
-            });
+        if action.migrates() {
+            self.check_nodes(destinations)?;
         }
         let runs: Vec<Applied> = runs
             .iter()
-            .map(|run| self.apply_to(run, action, filters))
+            .map(|run| match action.migrates() {
+                true => self.migrate(run, filters, destinations),
+                false => self.apply_to(run, action, filters),
+            })
             .collect();
         let pages: u64 = runs.iter().map(|run| run.applied.0 / PAGE_SIZE).sum();
         Ok(Outcome {
@@ -297,7 +373,37 @@ impl Operations for Machine {
         })
     }
 
+    fn pending(&mut self, action: Action, destinations: &[Destination], run: &TargetRange) -> Vec<AddrRange> {
+        if !action.migrates() {
+            return vec![run.range];
+        }
+        let mut pending = Vec::new();
+        let Some(process) = self.processes.get_mut(&run.target) else {
+            return pending;
+        };
+        for (addr, page) in process.pages_in(run.range) {
+            let node = node_of(destinations, addr, PAGE_SIZE);
+            if page.location == PageLocation::Present && node.is_some_and(|node| node != page.node) {
+                AddrRange::new(addr.0, addr.0 + PAGE_SIZE).coalesce_into(&mut pending);
+            }
+        }
+        pending
+    }
+
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {
+        let node = match metric {
+            SystemMetric::NodeMemUsedBp { nid } | SystemMetric::NodeMemFreeBp { nid } => Some(*nid),
+            _ => None,
+        };
+        if let Some((nid, total)) = node.and_then(|nid| Some((nid, *self.nodes.get(&nid)?))) {
+            let used = self.used_on(nid).0 * 10_000 / total.0.max(1);
+            let is_used = matches!(metric, SystemMetric::NodeMemUsedBp { .. });
+            return Ok(if is_used {
+                used
+            } else {
+                10_000_u64.saturating_sub(used)
+            });
+        }
         self.metrics
             .get(metric)
             .copied()

@@ -25,6 +25,8 @@ pub struct Page {
     pub active: bool,
     /// Number of refaults from swap.
     pub refaults: u32,
+    /// The memory node the page is on, or will be on when it is touched.
+    pub node: u32,
 }
 
 impl Page {

@@ -18,6 +18,7 @@
 //! | `lru_prio` | two `process_vm_readv` of each present page, five with MGLRU | not verified |
 //! | `hugepage` | `MADV_COLLAPSE` of each 2 MiB with at least one page | page tables, where the tracker reads them |
 //! | `collapse` | `MADV_COLLAPSE` of each 2 MiB that is at least 80 % present | the same |
+//! | `migrate_hot`, `migrate_cold` | `move_pages` | `move_pages` asked for the node of each page |
 //! | `nohugepage` | the mapping's flag, set by the target; `MADV_COLD` on a part splits huge pages | the same |
 //!
 //! With too little free swap, or none, `pageout` takes only pages of files. It stops where the contents do
@@ -38,7 +39,10 @@ mod flags;
 mod huge;
 mod huge_state;
 mod madvise_batch;
+mod migrate;
+mod move_journal;
 mod net_guard;
+mod nodes;
 mod pagemap_stats;
 mod pageout;
 mod pageout_guard;
@@ -70,6 +74,10 @@ use thermo_units::{AddrRange, Nanos};
 use self::filter::{PageFilters, PageReader};
 use self::huge_state::Huge;
 pub use self::huge_state::HugeOptions;
+use self::move_journal::MoveJournal;
+pub use self::move_journal::{MigrationMeter, Moved};
+use self::nodes::Nodes;
+pub use self::nodes::check_destinations;
 use self::pageout_guard::PageoutGuard;
 pub use self::pageout_guard::{PageoutLimits, below_swap_floor};
 use self::plan::{RangePlan, Task};
@@ -88,6 +96,8 @@ impl Actor {
         Self {
             frames: PageFrames::open(&root).ok(),
             huge: Huge::new(&root),
+            nodes: Nodes::read(&root),
+            journal: MoveJournal::default(),
             root,
             returns: ReturnSamples::default(),
             guard: PageoutGuard::new(limits),
@@ -108,6 +118,14 @@ impl Actor {
     #[must_use]
     pub fn with_refault_meter(mut self, meter: RefaultMeter) -> Self {
         self.guard.set_meter(meter);
+        self
+    }
+
+    /// The same actor, which leaves memory where it was moved to for `cool_down`, and reports what it moved
+    /// to `meter`.
+    #[must_use]
+    pub fn with_migration(mut self, cool_down: Nanos, meter: MigrationMeter) -> Self {
+        (self.journal.cool_down, self.journal.meter) = (cool_down, meter);
         self
     }
 
@@ -136,21 +154,16 @@ impl Actor {
         self.returns.check(&self.root, processes, now)
     }
 
-    /// Whether `action` is supported for processes.
-    ///
-    /// # Errors
-    /// [`OpsError::Unsupported`] with the reason.
-    pub fn supports(action: Action) -> Result<(), OpsError> {
-        let why = match action {
-            Action::MigrateHot | Action::MigrateCold => {
-                "migration between NUMA nodes is not implemented; use lru_prio or pageout"
-            }
-            _ => return Ok(()),
-        };
-        Err(OpsError::Unsupported {
-            what: format!("the action {action}"),
-            why: why.into(),
-        })
+    /// Whether `request` is supported for processes of this machine.
+    fn check(&self, request: &Request<'_>) -> Result<(), OpsError> {
+        match (request.action.migrates(), request.destinations) {
+            (false, _) => Ok(()),
+            (true, []) => Err(OpsError::Unsupported {
+                what: format!("the action {} without a node", request.action),
+                why: "only a scheme names the node to migrate to, with target_nid or dests".to_owned(),
+            }),
+            (true, destinations) => check_destinations(&self.root, destinations),
+        }
     }
 
     /// Applies `request` to the memory of `processes`. `pte` gives access to accessed bits and huge pages.
@@ -165,7 +178,7 @@ impl Actor {
     ) -> Result<Outcome, OpsError> {
         let began = clock::thread_cpu();
         let action = request.action;
-        Self::supports(action)?;
+        self.check(request)?;
         let filters = PageFilters::new(&self.root, request.filters, pte.is_some(), self.frames.is_some())?;
         self.guard.begin_request(processes);
         let mut results = Vec::with_capacity(request.ranges.len());
@@ -184,6 +197,7 @@ impl Actor {
                     processes,
                     process,
                     action,
+                    destinations: request.destinations,
                     filters: &filters,
                     pagemap,
                     files: FileMappings::default(),
@@ -199,10 +213,9 @@ impl Actor {
                     Action::Pageout => results.extend(self.pageout(&task, runs, plans)),
                     Action::Willneed => results.extend(self.prefetch(&task, plans)),
                     Action::LruPrio => results.extend(self.touch(&task, plans)),
-                    // `stat` only counts; `supports()` has refused migration.
-                    Action::Stat | Action::MigrateHot | Action::MigrateCold => {
-                        results.extend(plans.into_iter().map(|plan| plan.applied));
-                    }
+                    Action::MigrateHot | Action::MigrateCold => results.extend(self.migrate(&task, plans)),
+                    // `stat` only counts.
+                    Action::Stat => results.extend(plans.into_iter().map(|plan| plan.applied)),
                 }
             }
         }

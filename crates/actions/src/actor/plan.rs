@@ -2,6 +2,7 @@
 
 use thermo_engine::action::Action;
 use thermo_engine::ops::Applied;
+use thermo_engine::scheme::Destination;
 use thermo_kernel::pagemap::Pagemap;
 use thermo_targets::{Process, Processes};
 
@@ -14,6 +15,7 @@ pub(super) struct Task<'a> {
     pub(super) processes: &'a Processes,
     pub(super) process: &'a Process,
     pub(super) action: Action,
+    pub(super) destinations: &'a [Destination],
     pub(super) filters: &'a PageFilters,
     pub(super) pagemap: &'a Pagemap,
     pub(super) files: FileMappings,

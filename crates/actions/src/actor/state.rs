@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicBool;
 use thermo_kernel::kpageflags::PageFrames;
 
 use super::huge_state::Huge;
+use super::move_journal::MoveJournal;
+use super::nodes::Nodes;
 use super::pageout_guard::PageoutGuard;
 use super::returns::ReturnSamples;
 
@@ -18,6 +20,8 @@ pub struct Actor {
     pub(super) guard: PageoutGuard,
     pub(super) huge: Huge,
     pub(super) returns: ReturnSamples,
+    pub(super) nodes: Nodes,
+    pub(super) journal: MoveJournal,
     pub(super) dry_run: bool,
     pub(super) cancel: Arc<AtomicBool>,
 }

@@ -71,7 +71,7 @@ pub(super) fn touch_times(
 }
 
 /// `ranges` split at multiples of [`STEP`].
-fn steps(ranges: &[AddrRange]) -> Vec<AddrRange> {
+pub(super) fn steps(ranges: &[AddrRange]) -> Vec<AddrRange> {
     let of_one = |range: &AddrRange| {
         let first = Addr(range.start.0.next_multiple_of(STEP.0)).min(range.end);
         let (head, rest) = (
@@ -109,7 +109,7 @@ fn present(start: Addr, pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> Presen
 
 /// Whether the frames of these pages form one huge page. Only the first frame's flags are read, because
 /// reading the flags of a frame costs as much as touching its page.
-fn is_huge_page(pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> bool {
+pub(super) fn is_huge_page(pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> bool {
     let Some(first) = pages.first().and_then(|page| page.pfn()) else {
         return false;
     };
@@ -117,7 +117,7 @@ fn is_huge_page(pages: &[Page], is_huge: &dyn Fn(u64) -> bool) -> bool {
     (first..).zip(pages).all(in_order) && is_huge(first)
 }
 
-fn is_huge(frames: Option<&PageFrames>, pfn: u64) -> bool {
+pub(super) fn is_huge(frames: Option<&PageFrames>, pfn: u64) -> bool {
     let flags = frames.and_then(|frames| frames.flags(pfn).ok());
     flags.is_some_and(|flags| {
         flags.is_thp() && flags.is_compound_head() && pfn.is_multiple_of(PAGES_PER_HUGE as u64)

@@ -244,6 +244,7 @@ impl Hinter {
             action,
             ranges,
             filters: &filters,
+            destinations: &[],
         };
         Ok(self
             .actor

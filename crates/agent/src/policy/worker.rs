@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use thermo_actions::{Actor, Returns};
+use thermo_actions::{Actor, Returns, check_destinations};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::ops::TargetId;
 use thermo_engine::{Action, Attrs, Context, Scheme};
@@ -272,7 +272,8 @@ fn actions(config: &PolicyConfig, mode: Mode) -> Vec<String> {
 /// Whether the machine can do what the policy asks for.
 fn check_actions(config: &PolicyConfig, mode: Mode, can_scan: bool) -> Result<(), StartError> {
     for scheme in &config.schemes {
-        Actor::supports(scheme.action).map_err(|error| StartError::Impossible(error.to_string()))?;
+        check_destinations(Path::new("/"), &scheme.destinations)
+            .map_err(|error| StartError::Impossible(error.to_string()))?;
     }
     let needs_scans = config.schemes.iter().any(|scheme| scheme.auto_age.is_some());
     if mode != Mode::Observe && needs_scans && !can_scan {

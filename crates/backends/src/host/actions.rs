@@ -169,16 +169,15 @@ fn lru_prio(facts: &HostFacts) -> Answer {
 }
 
 fn migrate(facts: &HostFacts) -> Answer {
-    let nodes = facts.nodes.len();
-    if nodes < 2 {
-        return Err(format!(
-            "no destination: this machine has {} memory node",
-            nodes.max(1)
-        ));
+    let nodes: Vec<String> = facts.memory_nodes.iter().map(u32::to_string).collect();
+    match nodes.as_slice() {
+        [] | [_] => Err("no destination: this machine has 1 memory node".to_owned()),
+        nodes => {
+            let known = format!("moves pages between the memory nodes {}", nodes.join(", "));
+            // Without the right to see frames, the kernel is asked for the node of each page.
+            Ok(("move_pages", in_reach(facts, &[Capability::SysPtrace], &known)))
+        }
     }
-    Err(format!(
-        "not implemented; this machine has {nodes} memory nodes. `migratepages` moves whole processes"
-    ))
 }
 
 #[cfg(test)]
@@ -275,5 +274,22 @@ mod tests {
             Action::Pageout,
         );
         assert!(with.reason.contains("are free"), "{with:?}");
+    }
+    #[test]
+    fn migration_needs_two_nodes_with_memory() {
+        let refused = of(&host("6.12.1"), Action::MigrateHot);
+        assert!(
+            !refused.available && refused.reason.contains("1 memory node"),
+            "{refused:?}"
+        );
+        let two = HostFacts {
+            memory_nodes: vec![0, 2],
+            ..host("6.1.1")
+        };
+        let report = of(&two, Action::MigrateCold);
+        assert!(
+            report.available && report.reason.contains("nodes 0, 2"),
+            "{report:?}"
+        );
     }
 }

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use thermo_kernel::capabilities::Capabilities;
 use thermo_kernel::damon::{self, DamonFacts};
+use thermo_kernel::node::{self, NodeSet};
 use thermo_kernel::swap::{self, Swap};
 use thermo_kernel::thp::{self, ThpMode};
 use thermo_kernel::uname::{self, Uname};
-use thermo_kernel::{btf, lockdown, lru_gen, node, page_idle, zram};
+use thermo_kernel::{btf, lockdown, lru_gen, page_idle, zram};
 use thermo_units::Bytes;
 
 use crate::offload::DamonUser;
@@ -43,6 +44,8 @@ pub struct HostFacts {
     pub thp: Option<ThpMode>,
     /// NUMA nodes.
     pub nodes: Vec<u32>,
+    /// NUMA nodes with memory.
+    pub memory_nodes: Vec<u32>,
 }
 
 impl HostFacts {
@@ -69,6 +72,7 @@ impl HostFacts {
             zram: zram::exists(root),
             thp: thp::read(root).ok().flatten(),
             nodes: node::ids(root),
+            memory_nodes: node::members(root, NodeSet::HasMemory).unwrap_or_else(|_| node::ids(root)),
         }
     }
 

@@ -169,6 +169,7 @@ mod tests {
             action,
             ranges: &runs,
             filters: &[],
+            destinations: &[],
         };
         let applied = paddr.apply(&request(Action::Stat)).unwrap();
         assert_eq!(applied.results[0].applied.0, 0x2000);

@@ -11,7 +11,7 @@ use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::action::Action;
 use thermo_engine::ops::{CheckResult, Outcome, Probe, Request, TargetRange};
-use thermo_engine::scheme::SystemMetric;
+use thermo_engine::scheme::{Destination, SystemMetric};
 use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
 use thermo_kernel::maps;
 use thermo_kernel::pidfd::PidFd;
@@ -202,10 +202,11 @@ impl Operations for Targets {
         }
     }
 
-    fn pending(&mut self, action: Action, run: &TargetRange) -> Vec<AddrRange> {
+    fn pending(&mut self, action: Action, destinations: &[Destination], run: &TargetRange) -> Vec<AddrRange> {
         let process = self.selected.processes().get(&run.target);
-        process.map_or_else(Vec::new, |process| {
-            self.actor.pending(process, action, run, self.tracker.inspector())
+        process.map_or_else(Vec::new, |process| match action.migrates() {
+            true => self.actor.pending_migration(process, destinations, run.range),
+            false => self.actor.pending(process, action, run, self.tracker.inspector()),
         })
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::candidate::{ApplyInput, ApplyTrigger, Candidate, TargetMut};
 use super::feedback::Score;
+use super::migration::Selection;
 use super::select::select;
 use super::split::split_at;
 use super::state::{SchemeState, WarningTopic};
@@ -35,6 +36,7 @@ pub fn apply_schemes(
                 action: state.scheme.action,
                 ranges: &batch.ranges,
                 filters: &batch.filters,
+                destinations: &state.scheme.destinations,
             });
             state.record(&mut application, &batch, result, sink);
         }
@@ -48,6 +50,8 @@ struct Application {
     scheme: usize,
     now: Nanos,
     selected: Vec<Candidate>,
+    /// The quota ended before all memory to migrate was selected.
+    is_cut: bool,
     /// One result for each selected candidate; `None`: not requested yet, or the request failed.
     results: Vec<Option<Applied>>,
 }
@@ -114,14 +118,19 @@ impl SchemeState {
         let is_used_up = budget.is_some_and(|budget| budget < self.scheme.action.unit());
         let selected = match self.in_force().filter(|_| !is_used_up) {
             Some(scheme) => select(&scheme, targets, input, budget, self.window.position, ops),
-            None => Vec::new(),
+            None => Selection {
+                selected: Vec::new(),
+                is_cut: false,
+            },
         };
+        let Selection { selected, is_cut } = selected;
         split_at_selection(targets, &selected);
         Application {
             scheme: index,
             now: input.now,
             results: vec![None; selected.len()],
             selected,
+            is_cut,
         }
     }
 
@@ -193,8 +202,9 @@ impl SchemeState {
             now,
             selected,
             results,
+            is_cut,
         } = application;
-        self.save_position(&selected);
+        self.save_position(&selected, is_cut);
         self.reset_ages(targets, &selected, &results);
         let by_target = by_target(&selected, &results);
         let (tried, skipped) = self.update_stats(&selected, results);
@@ -209,12 +219,13 @@ impl SchemeState {
     }
 
     /// Saves where the next window continues: behind the last tried range, if the quota is used up.
-    fn save_position(&mut self, selected: &[Candidate]) {
+    fn save_position(&mut self, selected: &[Candidate], is_cut: bool) {
         if let Some(last) = selected.last() {
             let used_up = self
                 .window
                 .is_used_up(&self.scheme.quota, self.scheme.action.unit());
-            self.window.position = used_up.then_some((last.target_range.target, last.target_range.range.end));
+            self.window.position =
+                (used_up || is_cut).then_some((last.target_range.target, last.target_range.range.end));
         }
     }
 

@@ -14,6 +14,7 @@ pub fn check(schemes: &[Scheme], attrs: &Attrs) -> Result<(), SchemeError> {
     schemes.iter().enumerate().try_for_each(|(index, scheme)| {
         let checked = check_pattern(scheme, attrs)
             .and_then(|()| check_auto_age(scheme, attrs))
+            .and_then(|()| check_destinations(scheme))
             .and_then(|()| check_watermarks(scheme))
             .and_then(|()| check_filters(scheme));
         checked.map_err(|kind| SchemeError { scheme: index, kind })
@@ -69,6 +70,23 @@ fn check_auto_age(scheme: &Scheme, attrs: &Attrs) -> Result<(), SchemeErrorKind>
         Some(_) if pattern.nr_accesses.max.samples(attrs) > 0 => Err(SchemeErrorKind::AutoAgeOfAccessed),
         _ => Ok(()),
     }
+}
+
+fn check_destinations(scheme: &Scheme) -> Result<(), SchemeErrorKind> {
+    let action = scheme.action;
+    match (action.migrates(), scheme.destinations.as_slice()) {
+        (true, []) => return Err(SchemeErrorKind::NoDestination { action }),
+        (false, [_, ..]) => return Err(SchemeErrorKind::NeedlessDestination { action }),
+        _ => {}
+    }
+    for (nth, destination) in scheme.destinations.iter().enumerate() {
+        let nid = destination.nid;
+        let is_double = scheme.destinations[..nth].iter().any(|other| other.nid == nid);
+        if is_double || destination.weight == 0 {
+            return Err(SchemeErrorKind::Destination { nid });
+        }
+    }
+    Ok(())
 }
 
 fn age_text(age: &Age) -> String {

@@ -8,7 +8,7 @@
 //!    limit (`window`, `time_quota`, `feedback`).
 //! 2. Memory that matches the pattern and passes the core filters gets a score. The highest scores are
 //!    selected until the quota is used up (`select`, `priority`, `filter_eval`, `huge_page_units`,
-//!    `pending_huge_pages`).
+//!    `pending_huge_pages`, `migration`).
 //!    An automatic age sets the minimum age of the pattern (`auto_age`, `age_decision`).
 //! 3. Regions of which only a part was selected are split (`split`). One request to the operations covers all
 //!    selected memory. The results are added to the statistics (`apply`).
@@ -42,11 +42,13 @@ mod apply;
 mod auto_age;
 mod candidate;
 mod check;
+mod destination;
 mod feedback;
 mod filter;
 mod filter_eval;
 mod goal;
 mod huge_page_units;
+mod migration;
 mod pattern;
 mod pending_huge_pages;
 mod priority;
@@ -66,6 +68,7 @@ pub use apply::apply_schemes;
 pub use auto_age::{AutoAge, WARM_UP};
 pub use candidate::{ApplyInput, ApplyTrigger, TargetMut};
 pub use check::check;
+pub use destination::{Destination, node_of};
 pub(crate) use feedback::{SCORE_REACHED, feed_loop_next_input};
 pub use filter::{CoreFilter, CoreFilterKind, Filter, Filters, OpsFilter, OpsFilterKind};
 pub use goal::{Goal, GoalTuner, SystemMetric};
@@ -85,6 +88,8 @@ use thermo_units::Nanos;
 pub struct Scheme {
     /// The action to apply.
     pub action: Action,
+    /// The nodes that migrating actions move memory to; empty for all others.
+    pub destinations: Vec<Destination>,
     /// The access pattern that memory must have.
     pub pattern: AccessPattern,
     /// Chooses the minimum age of the pattern, which is 0 then. Needs scans. `None`: the pattern has it.
@@ -107,6 +112,7 @@ impl Scheme {
     pub fn new(action: Action) -> Self {
         Self {
             action,
+            destinations: Vec::new(),
             pattern: AccessPattern::default(),
             auto_age: None,
             apply_interval: None,

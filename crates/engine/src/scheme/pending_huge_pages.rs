@@ -32,7 +32,7 @@ pub(super) fn pending_huge_pages(
             range: whole,
         };
         pending.extend(
-            ops.pending(action, &target_range)
+            ops.pending(action, &[], &target_range)
                 .into_iter()
                 .map(|range| Candidate {
                     target_range: TargetRange {

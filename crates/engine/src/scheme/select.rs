@@ -7,6 +7,7 @@ use super::Scheme;
 use super::candidate::{ApplyInput, Candidate, TargetMut};
 use super::filter_eval::Decision;
 use super::huge_page_units::huge_page_regions;
+use super::migration::{Selection, select_pending};
 use super::pending_huge_pages::pending_huge_pages;
 use super::priority::{Histogram, score, tie_break};
 use super::window::Position;
@@ -24,22 +25,33 @@ pub(super) fn select(
     budget: Option<Bytes>,
     from: Option<Position>,
     ops: &mut dyn Operations,
-) -> Vec<Candidate> {
+) -> Selection {
     let mut candidates = matching(scheme, targets, input, from.filter(|_| budget.is_some()));
     let unit = scheme.action.unit();
+    let already_done =
+        |c: &Candidate| from.is_some_and(|from| (c.target_range.target, c.target_range.range.start) < from);
+    if scheme.action.migrates() {
+        // Also without a limit: the node may be full before the last range.
+        candidates.sort_by_key(|c| (Reverse((c.score, c.tie_break)), already_done(c)));
+        return select_pending(&candidates, (scheme.action, &scheme.destinations), budget, ops);
+    }
     if unit.0 > PAGE_SIZE {
         candidates = pending_huge_pages(&candidates, scheme.action, ops);
     }
-    let Some(budget) = budget else { return candidates };
+    let whole = |selected| Selection {
+        selected,
+        is_cut: false,
+    };
+    let Some(budget) = budget else {
+        return whole(candidates);
+    };
     let histogram = Histogram::new(candidates.iter().map(|c| (c.score, c.target_range.range.len())));
     let min_score = histogram.min_score(budget);
     candidates.retain(|candidate| candidate.score >= min_score);
-    let already_done =
-        |c: &Candidate| from.is_some_and(|from| (c.target_range.target, c.target_range.range.start) < from);
     // A stable sort: equal candidates stay in the order of targets and addresses.
     candidates.sort_by_key(|c| (Reverse((c.score, c.tie_break)), already_done(c)));
     truncate_to_budget(&mut candidates, budget, unit);
-    candidates
+    whole(candidates)
 }
 
 /// Truncates the list to `budget` bytes. The last range is cut to whole units.

@@ -1,5 +1,6 @@
 //! Errors in the settings of a scheme.
 
+use crate::action::Action;
 use thermo_units::AddrRange;
 use thermo_units::{Bytes, Permille};
 
@@ -69,6 +70,30 @@ pub enum SchemeErrorKind {
         filter: usize,
         /// The address range.
         range: AddrRange,
+    },
+    /// A migrating action has no node to migrate to.
+    #[error(
+        "{action} has no node to migrate to: give target_nid in a TOML or JSON file, or dests with an id and a weight for each node"
+    )]
+    NoDestination {
+        /// The action.
+        action: Action,
+    },
+    /// An action that does not migrate has a node.
+    #[error(
+        "{action} does not move memory to a node: leave target_nid and dests out, or use migrate_hot or migrate_cold"
+    )]
+    NeedlessDestination {
+        /// The action.
+        action: Action,
+    },
+    /// A node is given twice, or without a weight.
+    #[error(
+        "node {nid} is given twice or with the weight 0: give each node once, with a weight of 1 or more"
+    )]
+    Destination {
+        /// The node.
+        nid: u32,
     },
     /// No huge page size matches an ops filter.
     #[error(

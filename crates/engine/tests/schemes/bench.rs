@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thermo_engine::ops::{Applied, Outcome, Probe, Request, Skip, TargetRange};
 use thermo_engine::scheme::{
-    ApplyInput, ApplyTrigger, Goal, Scheme, SchemeState, SystemMetric, TargetMut, apply_schemes,
+    ApplyInput, ApplyTrigger, Destination, Goal, Scheme, SchemeState, SystemMetric, TargetMut, apply_schemes,
     check_watermarks,
 };
 use thermo_engine::sink::TriedRegion;
@@ -47,7 +47,7 @@ impl Operations for LoggingMachine {
         true
     }
 
-    fn pending(&mut self, action: Action, run: &TargetRange) -> Vec<AddrRange> {
+    fn pending(&mut self, action: Action, _: &[Destination], run: &TargetRange) -> Vec<AddrRange> {
         let unit = action.unit().0;
         let mut pending: Vec<AddrRange> = Vec::new();
         for start in (run.range.start.0..run.range.end.0).step_by(unit as usize) {

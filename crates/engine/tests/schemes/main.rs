@@ -6,6 +6,7 @@ mod bench;
 #[path = "../common/mod.rs"]
 mod common;
 mod huge_pages;
+mod migration;
 mod properties;
 mod quotas;
 mod with_context;

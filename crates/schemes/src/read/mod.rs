@@ -1,6 +1,7 @@
 //! Converts the tree into schemes, with the vocabulary of either format.
 
 mod auto_age;
+mod destinations;
 mod filter;
 mod pattern;
 mod quota;
@@ -31,7 +32,7 @@ fn scheme(text: &str, node: Node, vocab: &Vocabulary) -> Result<Scheme, ParseErr
         name.parse::<Action>()
             .map_err(|error| action.error(text, error.to_string()))?,
     );
-    refuse_destinations(text, &mut fields, scheme.action)?;
+    scheme.destinations = destinations::read(&mut fields, scheme.action)?;
     match vocab.access_pattern {
         None => scheme.pattern = pattern::read(&mut fields, vocab)?,
         Some(table) => {
@@ -70,37 +71,10 @@ fn scheme(text: &str, node: Node, vocab: &Vocabulary) -> Result<Scheme, ParseErr
     if vocab.auto_age {
         known.extend(auto_age::FIELDS);
     }
+    known.extend(destinations::FIELDS);
     known.extend([interval, vocab.quota, "watermarks", "filters", "max_nr_snapshots"]);
     fields.finish("a scheme", &known)?;
     Ok(scheme)
-}
-
-/// Returns an error for damo's migration destinations, which are not supported. Silently ignoring them would
-/// mislead.
-fn refuse_destinations(text: &str, fields: &mut Fields<'_>, action: Action) -> Result<(), ParseError> {
-    let migrates = matches!(action, Action::MigrateHot | Action::MigrateCold);
-    let refused = |node: &Node, name: &str| {
-        node.error(
-            text,
-            format!("{name}: choosing the node to migrate to is not supported: remove it, the nearest node is used"),
-        )
-    };
-    if let Some(node) = fields.take("target_nid") {
-        let none = matches!(&node.kind, crate::tree::Kind::Number(number) if number == "-1");
-        if migrates && !none {
-            return Err(refused(&node, "target_nid"));
-        }
-    }
-    if let Some(node) = fields.take("dests") {
-        let position = Node {
-            at: node.at,
-            kind: crate::tree::Kind::Null,
-        };
-        if !node.list(text, "dests")?.is_empty() {
-            return Err(refused(&position, "dests"));
-        }
-    }
-    Ok(())
 }
 
 fn watermarks(text: &str, node: Node, vocab: &Vocabulary) -> Result<Watermarks, ParseError> {

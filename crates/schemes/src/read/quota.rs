@@ -141,6 +141,14 @@ fn goal_metric(text: &str, name: &Node, fields: &mut Fields<'_>) -> Result<Optio
         "node_memcg_free_bp" => SystemMetric::NodeMemcgFreeBp { nid, path: group()? },
         "active_mem_bp" => SystemMetric::ActiveMemBp,
         "inactive_mem_bp" => SystemMetric::InactiveMemBp,
+        other @ ("node_eligible_mem_bp" | "node_ineligible_mem_bp") => {
+            // The kernel computes it from physical addresses (mm/damon/core.c), which it alone scans.
+            let message = format!(
+                "{other} is a goal of the kernel's DAMON on physical memory, which is not supported: use \
+                 node_mem_used_bp, or node_memcg_used_bp with a path"
+            );
+            return Err(name.error(text, message));
+        }
         other => {
             let message = format!("{other:?} is not a goal metric: use one of {METRICS}");
             return Err(name.error(text, message));

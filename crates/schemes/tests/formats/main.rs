@@ -3,7 +3,9 @@
 
 mod damo;
 
-use thermo_engine::scheme::{Age, AutoAge, Bounds, CoreFilter, CoreFilterKind, Rate, Weights, check};
+use thermo_engine::scheme::{
+    Age, AutoAge, Bounds, CoreFilter, CoreFilterKind, Destination, Rate, Weights, check,
+};
 use thermo_engine::{Action, Attrs, Scheme};
 use thermo_schemes::{Format, checked_json, describe, fits_line, normal_form, parse, parse_as, print_line};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
@@ -298,4 +300,54 @@ fn automatic_age_is_read_described_and_printed() {
     assert!(normal_form(&half).contains("min_age = \"auto\"\nmax_refaults = \"0.1%/min\"\n"));
     let checked = &checked_json(&[half])["schemes"][0];
     assert_eq!(checked["auto_age"]["max_refaults_ppm_per_min"], 1000);
+}
+
+#[test]
+fn destinations_agree_between_formats() {
+    let toml = |nodes: &str| {
+        one(
+            "a.toml",
+            &format!("[[scheme]]\naction = \"migrate_cold\"\n{nodes}\n"),
+        )
+    };
+    let single = toml("target_nid = 1");
+    assert_eq!(single.destinations, [Destination::only(1)]);
+    assert_eq!(single, toml("dests = [{ id = 1 }]"));
+    assert_eq!(
+        single,
+        one(
+            "a.json",
+            r#"[{"action": "migrate_cold", "target_nid": "1", "dests": []}]"#
+        )
+    );
+    assert!(
+        normal_form(&single).contains("target_nid = 1\n"),
+        "{}",
+        normal_form(&single)
+    );
+    assert!(!fits_line(&single));
+    assert_eq!(
+        describe(&single),
+        "Migrate to node 1, coldest first, memory regions of any size."
+    );
+
+    let several = toml("dests = [{ id = 0, weight = 3 }, { id = 2, weight = 1 }]");
+    assert!(
+        describe(&several).starts_with("Migrate to node 0 (3 of 4 pages) and node 2 (1 of 4 pages), coldest")
+    );
+    assert_eq!(checked_json(&[several])["schemes"][0]["dests"][1]["id"], 2);
+
+    // -1 and null are DAMON's and damo's values for no node; DAMON has the file for every action.
+    let none = one("a.json", r#"[{"action": "migrate_hot", "target_nid": -1}]"#);
+    assert_eq!(none.destinations, []);
+    assert_eq!(
+        one("a.json", r#"[{"action": "stat", "target_nid": 3}]"#).destinations,
+        []
+    );
+    let error = |scheme| check(&[scheme], &Attrs::default()).unwrap_err().to_string();
+    assert!(error(none).contains("migrate_hot has no node"));
+    assert!(error(toml("dests = [{ id = 1 }, { id = 1 }]")).contains("node 1 is given twice"));
+    let mut stat = Scheme::new(Action::Stat);
+    stat.destinations = vec![Destination::only(0)];
+    assert!(error(stat).contains("does not move memory"));
 }

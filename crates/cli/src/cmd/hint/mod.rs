@@ -158,7 +158,11 @@ struct Row {
 impl Hint {
     /// Applies the hints and prints their results.
     pub fn run(self) -> anyhow::Result<Exit> {
-        Actor::supports(self.action)?;
+        ensure!(
+            !self.action.migrates(),
+            "{} needs a node to migrate to, which a hint does not name: use a scheme with target_nid, or thermo tier",
+            self.action
+        );
         if !self.targets.page_cache.is_empty() {
             return self.hint_files();
         }
