@@ -13,6 +13,9 @@ pub struct NodeMemory {
     pub total: Bytes,
     /// Free memory.
     pub free: Bytes,
+    /// Memory that cannot leave the node: unevictable, kernel stacks, page tables and slabs that cannot be
+    /// reclaimed.
+    pub fixed: Bytes,
 }
 
 /// The ids of all nodes, ascending. A machine without NUMA has node 0 or none.
@@ -137,6 +140,7 @@ pub fn memory(root: &Path, nid: u32) -> Result<NodeMemory, FileError> {
         match name.rsplit(' ').next() {
             Some("MemTotal") => memory.total = bytes,
             Some("MemFree") => memory.free = bytes,
+            Some("Unevictable" | "KernelStack" | "PageTables" | "SUnreclaim") => memory.fixed += bytes,
             _ => {}
         }
     }
@@ -155,7 +159,8 @@ mod tests {
             let dir = root.path().join(format!("sys/devices/system/node/node{nid}"));
             std::fs::create_dir_all(&dir).unwrap();
             let text = format!(
-                "Node {nid} MemTotal:  {nid}00 kB\nNode {nid} MemFree:   5 kB\nNode {nid} MemUsed: 1 kB\n"
+                "Node {nid} MemTotal:  {nid}00 kB\nNode {nid} MemFree:   5 kB\nNode {nid} MemUsed: 1 kB\n\
+                 Node {nid} Unevictable: 2 kB\nNode {nid} SUnreclaim: 3 kB\n"
             );
             std::fs::write(dir.join("meminfo"), text).unwrap();
         }
@@ -165,7 +170,8 @@ mod tests {
             memory(root.path(), 1).unwrap(),
             NodeMemory {
                 total: Bytes::kib(100),
-                free: Bytes::kib(5)
+                free: Bytes::kib(5),
+                fixed: Bytes::kib(5),
             }
         );
         assert!(memory(root.path(), 2).unwrap_err().is_missing());

@@ -4,7 +4,7 @@ use thermo_engine::{Attrs, Scheme};
 use thermo_units::Nanos;
 
 use super::{Limits, Monitoring, Targets};
-use crate::session::Plan;
+use crate::session::{Migration, Plan};
 
 /// Monitoring, limits of the schemes, duration and output format.
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub struct RunOpts {
     pub limits: Limits,
 
     /// Stop after this time; a started command keeps running
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, alias = "for", value_name = "TIME")]
     pub duration: Option<Nanos>,
 
     /// With --cgroup: end when the control group is removed. Without this flag thermo waits until the group
@@ -41,6 +41,7 @@ impl RunOpts {
             monitoring: self.monitoring,
             duration: self.duration,
             output: None,
+            migration: Migration::default(),
         }
     }
 }

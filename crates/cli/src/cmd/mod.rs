@@ -17,6 +17,7 @@ mod record;
 mod report;
 mod run;
 mod schemes;
+mod tier;
 mod top;
 
 use clap::{Parser, Subcommand};
@@ -53,6 +54,7 @@ enum Verb {
     Schemes(schemes::Schemes),
     Reclaim(reclaim::Reclaim),
     LruSort(lru_sort::LruSort),
+    Tier(tier::Tier),
     Hint(hint::Hint),
     Pagein(pagein::Pagein),
     Lifecycle(lifecycle::Lifecycle),
@@ -86,6 +88,7 @@ impl Cli {
             Verb::Schemes(verb) => verb.run(),
             Verb::Reclaim(verb) => verb.run(),
             Verb::LruSort(verb) => verb.run(),
+            Verb::Tier(verb) => verb.run(),
             Verb::Hint(verb) => verb.run(),
             Verb::Pagein(verb) => verb.run(),
             Verb::Lifecycle(verb) => verb.run(),

@@ -3,7 +3,7 @@
 use thermo_term::exit::Exit;
 
 use crate::args::{Monitoring, Output, SchemeOpts, TargetsOrSystem};
-use crate::session::{Plan, Teardown};
+use crate::session::{Migration, Plan, Teardown};
 
 /// Monitor processes, and record which memory they access.
 #[derive(Debug, clap::Args)]
@@ -54,6 +54,7 @@ impl Record {
             monitoring: self.monitoring,
             duration: self.output.duration,
             output: Some(self.output.output),
+            migration: Migration::default(),
         })
     }
 

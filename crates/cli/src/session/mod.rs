@@ -20,7 +20,7 @@ mod totals;
 
 pub use host::{Host, Requirements};
 pub use net_savings::{NetSavings, add_savings_to_json};
-pub use plan::{Done, Plan, Tuning};
+pub use plan::{Done, Migration, Plan, Tuning};
 pub use progress::Progress;
 pub use reload::{ReadSettings, Reloader, Settings};
 pub use sink::{SchemeTotal, SessionSink};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::{Context as _, ensure};
-use thermo_actions::{Actor, RefaultMeter};
+use thermo_actions::{Actor, MigrationMeter, RefaultMeter};
 use thermo_backends::offload::Offloaded;
 use thermo_engine::budget::{Method, MethodPolicy, Plan as FirstPlan};
 use thermo_engine::tuning::IntervalsGoal;
@@ -44,6 +44,17 @@ pub struct Plan {
     pub duration: Option<Nanos>,
     /// The recording to write; `None` when only the schemes matter.
     pub output: Option<PathBuf>,
+    /// Moves between memory nodes.
+    pub migration: Migration,
+}
+
+/// How memory moves between nodes.
+#[derive(Debug, Clone, Default)]
+pub struct Migration {
+    /// How long memory stays where it was moved to.
+    pub cool_down: Nanos,
+    /// What was moved.
+    pub meter: MigrationMeter,
 }
 
 /// Settings that may change while a session runs.
@@ -249,7 +260,8 @@ impl Plan {
             Backend::Tracker(tracker) => {
                 let actor = Actor::new(self.limits.pageout(), self.limits.dry_run)
                     .with_huge(self.limits.huge())
-                    .with_refault_meter(refaults);
+                    .with_refault_meter(refaults)
+                    .with_migration(self.migration.cool_down, self.migration.meter.clone());
                 let ops = Vaddr::new(root, processes, tracker, actor);
                 super::run(context, ops, sink, params)
             }

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
+use thermo_actions::check_destinations;
 use thermo_engine::Scheme;
 use thermo_engine::scheme::{Goal, OpsFilterKind};
 use thermo_kernel::cgroup::Group;
@@ -17,6 +18,7 @@ pub fn check(schemes: &[Scheme], reads_page_tables: bool) -> anyhow::Result<()> 
     let root = Path::new("/");
     for (index, scheme) in schemes.iter().enumerate() {
         let error_in = |why: String| anyhow!("scheme {index} ({}): {why}", scheme.action);
+        check_destinations(root, &scheme.destinations).map_err(|error| error_in(error.to_string()))?;
         for goal in &scheme.quota.goals {
             if let Goal::Metric { metric, .. } = goal {
                 metric::read(root, metric)

@@ -169,6 +169,57 @@ fn wrong_hints_are_refused() {
     }
 }
 
+/// On every machine: one has a single node, the other lacks this one.
+#[test]
+fn tiers_without_two_nodes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let pid = std::process::id().to_string();
+    let tier = |flags: &[&'static str]| -> Vec<String> {
+        let all = [&["tier", "--pid", &pid], flags].concat();
+        all.into_iter().map(str::to_owned).collect()
+    };
+    for (flags, expected) in [
+        (&["--fast", "0", "--slow", "1023"][..], "node"),
+        (
+            &["--fast", "0", "--slow", "0"],
+            "node 0 is both the fast and the slow node",
+        ),
+        (
+            &["--fast", "0", "--slow", "1023", "--fast-used", "0%"],
+            "from 1 % to 99 %",
+        ),
+        (
+            &["--fast", "0", "--slow", "1023", "--bandwidth", "1M"],
+            "at least 20 MiB/s",
+        ),
+        (&["--fast", "0", "--slow", "1023", "--bandwidth", "x"], "200MiB/s"),
+        (&["--fast", "0"], "--slow"),
+    ] {
+        let args = tier(flags);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        refused(dir, &args, expected);
+    }
+    refused(
+        dir,
+        &["tier", "--fast", "0", "--slow", "1023"],
+        "no target is named",
+    );
+    let scheme = "[[scheme]]\naction = \"migrate_cold\"\ntarget_nid = 1023\n";
+    std::fs::write(dir.join("far.toml"), scheme).unwrap();
+    refused(dir, &["schemes", "apply", "far.toml", "--pid", &pid], "node");
+    std::fs::write(
+        dir.join("nowhere.toml"),
+        "[[scheme]]\naction = \"migrate_cold\"\n",
+    )
+    .unwrap();
+    refused(
+        dir,
+        &["schemes", "apply", "nowhere.toml", "--pid", &pid],
+        "has no node to migrate to",
+    );
+}
+
 #[test]
 fn numbers_that_do_not_parse_name_what_is_expected() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ use thermo_units::{Nanos, Permille, SharePerMinute};
 
 use crate::args::past::{Past, PastRecords};
 use crate::args::{Limits, Monitoring, TargetsOrSystem};
-use crate::session::{Plan, Teardown};
+use crate::session::{Migration, Plan, Teardown};
 use crate::{output_file, terminal};
 
 /// Watch programs, touch nothing, and advise on proactive reclaim: what it would save, what it would cost,
@@ -138,6 +138,7 @@ impl Advise {
             monitoring,
             duration: Some(self.duration),
             output: Some(path.clone()),
+            migration: Migration::default(),
         };
         let mut done = plan.run()?;
         let (ended_at, context) = (clock::monotonic(), done.outcome.context.take());
