@@ -84,6 +84,20 @@ fn idle_memory_is_advised_and_the_recording_agrees() {
             .contains("<svg")
     );
 
+    // All accesses go to 16 MiB, all of them alike, and a little to the program itself.
+    let tiers = run(
+        dir,
+        &["advise", "kept.arrow", "--tiers", "--slow-ns", "180", "--json"],
+    );
+    assert_eq!(tiers.status.code(), Some(0), "{}", stderr(&tiers));
+    let tiers: Value = serde_json::from_slice(&tiers.stdout).unwrap();
+    let needed = tiers["all"]["fast"][0]["median_bytes"].as_u64().unwrap();
+    assert!((13 * MIB..20 * MIB).contains(&needed), "{tiers}");
+    assert_eq!(tiers["targets"][0]["pid"].to_string(), pid);
+    // 90 % at 90 ns and 10 % at 180 ns are 99 ns.
+    let speed = tiers["speeds"][0]["memory_speed"].as_f64().unwrap();
+    assert!((speed - 90.0 / 99.0).abs() < 1e-6, "{tiers}");
+
     let again = run(dir, &["advise", "kept.arrow", "--json"]);
     let from_recording: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!(from_recording["content_sampled"], false);

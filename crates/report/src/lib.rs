@@ -31,6 +31,7 @@ mod series;
 pub mod style;
 pub mod summary;
 pub mod tables;
+pub mod tiers;
 pub mod wss;
 
 use thermo_recording::model::Record;

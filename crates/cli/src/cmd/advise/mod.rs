@@ -4,6 +4,7 @@ mod content;
 mod costs;
 mod scheme;
 mod swap_facts;
+mod tiers;
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
@@ -17,6 +18,7 @@ use thermo_report::Accumulator;
 use thermo_report::advice::{
     Advice, AdviceAccumulator, Bounds, ContentSample, Exclusive, PageCosts, Question, Watched,
 };
+use thermo_report::tiers::{TierAccumulator, TierNeeds};
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Nanos, Permille, SharePerMinute};
@@ -37,6 +39,7 @@ use crate::{output_file, terminal};
   thermo advise --pid 4242
   thermo advise --cgroup /system.slice/redis.service --duration 30m -o advised.toml
   thermo advise thermo.arrow --json
+  thermo advise thermo.arrow --tiers --fast-ns 90 --slow-ns 250
   thermo advise --since -1d --target nginx.service")]
 pub struct Advise {
     /// Advise from this recording instead of watching
@@ -76,6 +79,9 @@ pub struct Advise {
     #[arg(long, value_name = "FILE", conflicts_with = "recording")]
     record: Option<PathBuf>,
 
+    #[command(flatten)]
+    tiers: tiers::Tiers,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -95,6 +101,7 @@ const MAX_PIDS: usize = 8;
 /// What is known after watching.
 struct Seen {
     watched: Watched,
+    tiers: TierNeeds,
     samples: Vec<ContentSample>,
     exclusive: Exclusive,
     /// The targets as flags, and in words.
@@ -106,12 +113,14 @@ struct Seen {
 impl Advise {
     /// Watches or reads the recording, and prints the advice.
     pub fn run(mut self) -> anyhow::Result<Exit> {
+        self.tiers.check()?;
         if let Some(path) = self.recording.take() {
             let recording = thermo_recording::open(&path)?;
             let targets = recording.metadata.targets.clone();
-            let (watched, _) = read(&path)?;
+            let (watched, tiers, _) = read(&path)?;
             return self.answer(Seen {
                 watched,
+                tiers,
                 samples: Vec::new(),
                 exclusive: Exclusive::default(),
                 flags: "--pid PID".to_owned(),
@@ -144,7 +153,7 @@ impl Advise {
         let (ended_at, context) = (clock::monotonic(), done.outcome.context.take());
         let mut teardown = Teardown::new(done);
         teardown.close_recording()?;
-        let (watched, last) = read(&path)?;
+        let (watched, tiers, last) = read(&path)?;
         let seed = self.monitoring.seed;
         let strata = context.zip(last).map(|(context, last)| {
             content::strata(&last, &context.sample_pages(ended_at, PAGES_PER_AGE, seed))
@@ -164,6 +173,7 @@ impl Advise {
         teardown.report();
         let answered = self.answer(Seen {
             watched,
+            tiers,
             samples,
             exclusive: Exclusive(exclusive),
             flags,
@@ -181,10 +191,11 @@ impl Advise {
     fn advise_from(&self, mut past: PastRecords) -> anyhow::Result<Exit> {
         let targets = past.metadata().targets.clone();
         let records = past.by_ref().map(Ok::<_, ReadError>);
-        let (watched, last) = accumulate(records)?;
+        let (watched, tiers, last) = accumulate(records)?;
         past.finish()?;
         self.answer(Seen {
             watched,
+            tiers,
             samples: Vec::new(),
             exclusive: Exclusive::default(),
             flags: pids(last.as_ref()),
@@ -197,6 +208,13 @@ impl Advise {
     fn answer(&self, seen: Seen) -> anyhow::Result<Exit> {
         if seen.watched.is_empty() {
             bail!("{}", thermo_report::NO_SNAPSHOTS);
+        }
+        if self.tiers.tiers {
+            match self.json {
+                true => output::json(&self.tiers.json(&seen.tiers)?)?,
+                false => output::text(&self.tiers.text(&seen.tiers))?,
+            }
+            return Ok(Exit::Done);
         }
         let question = Question {
             bounds: Bounds {
@@ -272,24 +290,26 @@ fn json(advice: &Advice, file: Option<&Path>, command: Option<&str>) -> anyhow::
 }
 
 /// Reads the recording at `path`, and its last snapshot.
-fn read(path: &Path) -> anyhow::Result<(Watched, Option<Snapshot>)> {
+fn read(path: &Path) -> anyhow::Result<(Watched, TierNeeds, Option<Snapshot>)> {
     Ok(accumulate(thermo_recording::open(path)?)?)
 }
 
 /// What was watched, and the last snapshot.
 fn accumulate(
     records: impl Iterator<Item = Result<Record, ReadError>>,
-) -> Result<(Watched, Option<Snapshot>), ReadError> {
+) -> Result<(Watched, TierNeeds, Option<Snapshot>), ReadError> {
     let mut accumulator = AdviceAccumulator::default();
+    let mut tiers = TierAccumulator::default();
     let mut last = None;
     for record in records {
         let record = record?;
         accumulator.add(&record);
+        tiers.add(&record);
         if let Record::Snapshot(snapshot) = record {
             last = Some(snapshot);
         }
     }
-    Ok((accumulator.finish(), last))
+    Ok((accumulator.finish(), tiers.finish(), last))
 }
 
 /// The processes of the last snapshot as flags.
