@@ -4,6 +4,8 @@
 # not used.
 # Usage: tests/guest/guest.sh [6.1|6.12|idle|all] [TEST...]
 #
+# Tests of inside/tiers.sh run in a second machine, with two memory nodes of which one has no CPUs.
+#
 # all                 both of Debian's kernels
 # idle                the kernel of idle-kernel.sh, whose first build takes minutes
 # TEST                functions of inside/*.sh (default: all that can fail; those of contest.sh take minutes
@@ -28,6 +30,27 @@ esac
 chosen="${*:2}"
 # The default tests of the kernel with the idle-page bitmap.
 [ "$versions" != idle ] || chosen=${chosen:-"$(sed -n 's/^idle_tests="\(.*\)"$/\1/p' tests/guest/inside/idle.sh)"}
+
+# The tests that need two memory nodes, and the others. Without a choice: all of both.
+tier_tests=$(sed -n 's/^tier_tests="\(.*\)"$/\1/p' tests/guest/inside/tiers.sh)
+on_one=$chosen on_two=
+case "$versions $chosen" in
+    idle*) ;;
+    *" ") on_two=$tier_tests ;;
+    *)
+        on_one=
+        for test in $chosen; do
+            case "$test" in tiers_*) on_two="$on_two $test" ;; *) on_one="$on_one $test" ;; esac
+        done
+        ;;
+esac
+case "$on_two" in
+    *tiers_hot_is_near*)
+        command -v redis-benchmark >/dev/null || { echo "guest: tiers_hot_is_near needs redis: install the package redis, or choose other tests" >&2; exit 2; }
+        GUEST_PROGRAMS="${GUEST_PROGRAMS:-} redis-server redis-benchmark redis-cli"
+        export GUEST_PROGRAMS
+        ;;
+esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -55,45 +78,54 @@ esac
 # The CPU has no cmpxchg16b: QEMU 7.2 sometimes sets wrong flags after this instruction, which crashes the
 # kernel. On a loaded machine the kernel finds that its timer is too slow, and panics: no_timer_check. The
 # console goes to a file. The second serial port transfers result files as a tar archive after each test.
-boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR
+boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR TESTS one|two
+    local memory="-m 1536"
+    # The second node has no CPUs, as CXL memory appears.
+    [ "$6" = one ] || memory="-m 2048 -object memory-backend-ram,id=m0,size=1G -numa node,cpus=0-1,memdev=m0
+        -object memory-backend-ram,id=m1,size=1G -numa node,memdev=m1"
     # shellcheck disable=SC2086 # several words
-    timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 $clock -cpu max,-cx16 -smp 2 -m 1536 \
+    timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 $clock -cpu max,-cx16 -smp 2 $memory \
         -nodefaults -no-user-config -display none -no-reboot \
-        -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off no_timer_check tests=${chosen// /,} ${GUEST_APPEND:-}" \
+        -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off no_timer_check tests=${5// /,} ${GUEST_APPEND:-}" \
         -chardev "file,id=console,path=$3" -serial chardev:console -chardev "file,id=results,path=$4" -serial chardev:results \
         </dev/null >"$work/qemu.log" 2>&1
 }
 
 # Runs one guest, prints its result lines, and appends them to $work/results after the kernel version.
-run_guest() { # VERSION
-    local version=$1 kernel begin=$SECONDS status=0 console
+run_guest() { # VERSION TESTS one|two
+    local version=$1 kernel begin=$SECONDS status=0 console label=$1
+    [ "$3" = one ] || label=$1-two-nodes
     case "$version" in
         idle) kernel=$(tests/guest/idle-kernel.sh) ;;
         *) kernel=$(tests/guest/kernel.sh "$version") ;;
     esac
-    console=$out/console-$version.log
-    tests/guest/initramfs.sh "$thermo" "$kernel" "$work/initramfs-$version"
+    console=$out/console-$label.log
+    tests/guest/initramfs.sh "$thermo" "$kernel" "$work/initramfs-$label"
     echo "guest: booting $(cat "$kernel/release"), its tests take minutes; console: $console" >&2
-    boot "$kernel" "$work/initramfs-$version" "$console" "$work/results-$version.tar" || status=$?
+    boot "$kernel" "$work/initramfs-$label" "$console" "$work/results-$label.tar" "${2# }" "$3" || status=$?
     tr -d '\r' <"$console" >"$work/console"
     mv "$work/console" "$console"
-    grep -aE '^(ok|not ok|SKIP|#) ' "$console" >"$work/lines" || true
+    grep -aE '^(ok|not ok|SKIP|share|#) ' "$console" >"$work/lines" || true
     if ! grep -aqx 'the guest has finished' "$console"; then
         echo "not ok guest: it ended with status $status after $((SECONDS - begin)) s (limit $limit s), before the end of its tests" >>"$work/lines"
         { cat "$work/qemu.log"; tail -n 30 "$console"; } >&2
     fi
-    tar -x --ignore-zeros -f "$work/results-$version.tar" -C "$out" --one-top-level="$version" 2>/dev/null || true
-    echo "== $(cat "$kernel/release"), $((SECONDS - begin)) s"
+    tar -x --ignore-zeros -f "$work/results-$label.tar" -C "$out" --one-top-level="$label" 2>/dev/null || true
+    echo "== $(cat "$kernel/release"), $3 memory node(s), $((SECONDS - begin)) s"
     cat "$work/lines"
-    sed "s/^/$version /" "$work/lines" >>"$work/results"
+    sed "s/^/$label /" "$work/lines" >>"$work/results"
 }
 
 count() { grep -acE "^[^ ]+ $1 " "$work/results" || true; }
 
 scripts/deps.sh guest
 thermo=$(find_thermo)
-for version in $versions; do run_guest "$version"; done
+for version in $versions; do
+    [ -n "$on_two" ] && [ -z "$on_one" ] && [ -n "$chosen" ] || run_guest "$version" "$on_one" one
+    [ -z "$on_two" ] || run_guest "$version" "$on_two" two
+done
 failures=$(count 'not ok')
 grep -aE '^[^ ]+ (not ok|SKIP) ' "$work/results" || true
 echo "guest: $(count ok) passed, $failures failed, $(count SKIP) skipped"
+sed -n 's/^\([^ ]*\) share /\1 /p' "$work/results"
 [ "$failures" -eq 0 ]

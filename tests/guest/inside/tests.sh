@@ -8,6 +8,7 @@
 . /idle.sh
 . /lru_sort.sh
 . /order.sh
+. /tiers.sh
 . /without_privilege.sh
 
 intervals="--sample 50ms --aggr 500ms"

@@ -7,6 +7,7 @@ mod forecast;
 mod generate;
 mod lifecycle;
 mod monitor;
+mod nodes;
 mod squeeze;
 mod workload;
 
@@ -121,6 +122,8 @@ enum Command {
     #[command(name = "squeeze-neighbour", hide = true)]
     Neighbour(squeeze::Neighbour),
 
+    Nodes(nodes::Nodes),
+
     Workload(workload::Workload),
 
     #[command(hide = true)]
@@ -143,6 +146,7 @@ impl Cli {
             Command::Fleet(command) => command.run(),
             Command::Squeeze(command) => command.run(),
             Command::Neighbour(command) => command.run(),
+            Command::Nodes(command) => command.run(),
             Command::Workload(command) => command.run(),
             Command::Gen(command) => command.run(&generate::PROGRAM),
         }

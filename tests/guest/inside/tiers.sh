@@ -1,0 +1,162 @@
+# Memory tiers in a machine with two nodes: node 0 with the CPUs, node 1 without, as CXL memory appears.
+# Emulation shows where memory is, and nothing of its speed.
+
+need_two_nodes() {
+    [ "$(cat /sys/devices/system/node/has_memory)" = 0-1 ] || skip "this machine does not have two memory nodes: choose a test of tiers.sh by name"
+}
+
+# Starts COMMAND, whose memory is on node 1, and allows both nodes once CONDITION holds. Sets pid.
+start_on_slow_node() { # CONDITION COMMAND...
+    local condition=$1
+    shift
+    echo +cpuset >/cgroup/cgroup.subtree_control || skip "this kernel has no cpusets"
+    mkdir -p /cgroup/tiers
+    # The last test may have left both nodes.
+    echo 1 >/cgroup/tiers/cpuset.mems
+    echo 0 >/cgroup/tiers/cgroup.procs
+    "$@"
+    echo 0 >/cgroup/cgroup.procs
+    wait_until "$condition" $condition
+    # Memory stays where it is when a node is added.
+    echo 0-1 >/cgroup/tiers/cpuset.mems
+}
+
+# Sets on_fast and on_slow to the bytes of the program on each node.
+placement() { # OPTIONS OF nodes...
+    thermo-lab nodes --pid "$pid" "$@" >/tmp/placement 2>/tmp/stderr || fail "nodes ended with $?: $(last_error)"
+    on_fast=$(sed -n 's/^node 0: \([0-9]*\) bytes/\1/p' /tmp/placement)
+    on_slow=$(sed -n 's/^node 1: \([0-9]*\) bytes/\1/p' /tmp/placement)
+    on_fast=${on_fast:-0} on_slow=${on_slow:-0}
+}
+
+# The share of bytes on the fast node, in percent.
+share() { awk -v fast="$on_fast" -v slow="$on_slow" 'BEGIN { printf "%.1f", fast + slow ? 100 * fast / (fast + slow) : 0 }'; }
+
+# Tiers until 95 % of the memory selected by OPTIONS is on the fast node, up to two minutes.
+tier_until_near() { # OPTIONS OF nodes...
+    local tries=0 tier status=0
+    thermo tier --fast 0 --slow 1 --pid "$pid" --cpu 20% --json >/tmp/tier.json 2>/tmp/stderr &
+    tier=$!
+    kill_at_end "$tier"
+    until [ $tries -ge 24 ]; do
+        sleep 5
+        tries=$((tries + 1))
+        placement "$@"
+        note "after $((tries * 5)) s: $on_fast bytes on the fast node, $on_slow on the slow one"
+        [ $((on_fast * 100)) -lt $(((on_fast + on_slow) * 95)) ] || break
+    done
+    kill -INT "$tier"
+    wait "$tier" || status=$?
+    [ "$status" -eq 130 ] || fail "tier ended with $status, not 130: $(last_error)"
+    note "promoted $(number_of promoted_bytes </tmp/tier.json), demoted $(number_of demoted_bytes </tmp/tier.json), moved back $(number_of moved_back_bytes </tmp/tier.json) bytes"
+    placement "$@"
+}
+
+# The text in the records that are read all the time; no other memory of redis holds it.
+mark=hot-record-of-the-test
+
+redis_responds() { redis-cli -s /tmp/redis.sock ping 2>/dev/null | grep -q PONG; }
+start_tier_redis() {
+    redis-server --port 0 --unixsocket /tmp/redis.sock --save '' --appendonly no >/dev/null &
+    pid=$!
+    kill_at_end "$pid"
+}
+
+tiers_hot_is_near() {
+    need_two_nodes
+    command -v redis-benchmark >/dev/null || skip "redis is not in this initramfs: install it on the host"
+    start_on_slow_node redis_responds start_tier_redis
+    # redis is still in the group, so this memory would be free to go anywhere: fill it from the slow node.
+    echo 1 >/cgroup/tiers/cpuset.mems
+    redis-benchmark -q -s /tmp/redis.sock -P 32 -n 200000 -r 200000 -d 500 -t set >/dev/null || fail "redis cannot be filled"
+    redis-benchmark -q -s /tmp/redis.sock -P 32 -n 60000 -r 20000 set recent:__rand_int__ "$mark$(printf '%0480d' 1)" >/dev/null || fail "redis cannot be filled"
+    echo 0-1 >/cgroup/tiers/cpuset.mems
+    placement
+    note "all of redis before: $on_fast bytes on the fast node, $on_slow on the slow one"
+    placement --contains "$mark"
+    note "hot part before: $on_fast bytes on the fast node, $on_slow on the slow one"
+    [ "$on_slow" -gt $((on_fast * 20)) ] || fail "the hot part does not begin on the slow node"
+    redis-benchmark -q -l -s /tmp/redis.sock -P 8 -c 4 -r 20000 get recent:__rand_int__ >/dev/null 2>&1 &
+    kill_at_end $!
+    tier_until_near --contains "$mark"
+    local hot hot_bytes
+    hot=$(share) hot_bytes=$((on_fast + on_slow))
+    placement
+    note "all of redis after: $on_fast bytes on the fast node, $on_slow on the slow one; hot part $hot_bytes bytes"
+    grep -E ' N[01]=[0-9]{4,}' "/proc/$pid/numa_maps" | sed 's/^/# numa_maps: /'
+    echo "share $name: $hot % of the hot bytes are on the fast node"
+    awk -v share="$hot" 'BEGIN { exit !(share >= 95) }' || fail "only $hot % of the hot bytes are on the fast node"
+}
+
+phase_has_hot_only() { [ -s /tmp/truth.jsonl ] && [ -n "$(region hot)" ] && phase_is_hot_only; }
+start_tier_workload() { # OPTIONS...
+    rm -f /tmp/ready /tmp/truth.jsonl
+    thermo-lab workload /hot-cold.cfg --truth /tmp/truth.jsonl "$@" >/tmp/ready 2>/tmp/workload.stderr &
+    pid=$!
+    kill_at_end "$pid"
+}
+
+huge_kib_of() { awk '$1 == "AnonHugePages:" { sum += $2 } END { print sum + 0 }' "/proc/$pid/smaps"; }
+
+# Huge pages move whole: there are as many afterwards.
+tiers_move_huge_pages() {
+    need_two_nodes
+    start_on_slow_node phase_has_hot_only start_tier_workload --huge-pages
+    local huge
+    huge=$(huge_kib_of)
+    [ "$huge" -gt 0 ] || fail "the workload has no huge pages"
+    placement --range "$(region hot)"
+    [ "$on_fast" -eq 0 ] || fail "$on_fast bytes of the hot part begin on the fast node"
+    tier_until_near --range "$(region hot)"
+    [ $((on_fast * 100)) -ge $(((on_fast + on_slow) * 95)) ] || fail "only $(share) % of the hot bytes are on the fast node"
+    placement --range "$(region cold)"
+    note "cold part: $on_fast bytes on the fast node, $on_slow on the slow one; huge pages: $huge KiB before, $(huge_kib_of) KiB after"
+    [ "$on_slow" -gt $((on_fast * 9)) ] || fail "$on_fast bytes of the cold part are on the fast node"
+    [ "$(huge_kib_of)" -ge $((huge * 9 / 10)) ] || fail "huge pages were split: $huge KiB before, $(huge_kib_of) KiB after"
+}
+
+# Idle memory leaves the fast node when more of it is used than wanted, and a dry run moves nothing.
+tiers_demote_idle_memory() {
+    need_two_nodes
+    start_workload hot-cold.cfg
+    placement --range "$(region cold)"
+    [ "$on_slow" -lt "$on_fast" ] || fail "the cold part begins on the slow node"
+    local before=$on_fast
+    # Half of the cold part has to leave.
+    local wanted
+    wanted=$(awk '$3 == "MemTotal:" { total = $4 } $3 == "MemFree:" { free = $4 } END { print int(100 * (total - free) / total) - 6 }' /sys/devices/system/node/node0/meminfo)
+    run_thermo tier --fast 0 --slow 1 --pid "$pid" --cpu 20% --fast-used "$wanted%" --demote-age 3s --dry-run --duration 20s --json >/tmp/tier.json ||
+        fail "tier --dry-run ended with $?: $(last_error)"
+    placement --range "$(region cold)"
+    [ "$on_fast" -eq "$before" ] || fail "the dry run moved memory: $before bytes before, $on_fast after"
+    [ "$(number_of demoted_bytes </tmp/tier.json)" -gt 0 ] || fail "the dry run would demote nothing: $(cat /tmp/tier.json)"
+    run_thermo tier --fast 0 --slow 1 --pid "$pid" --cpu 20% --fast-used "$wanted%" --demote-age 3s --duration 40s --json >/tmp/tier.json ||
+        fail "tier ended with $?: $(last_error)"
+    placement --range "$(region cold)"
+    note "cold part: $on_fast bytes on the fast node, $on_slow on the slow one: $(cat /tmp/tier.json)"
+    [ "$on_slow" -gt 33554432 ] || fail "the cold part is still on the fast node"
+    [ "$on_fast" -gt 0 ] || fail "more of the cold part left than was wanted"
+    placement --range "$(region hot)"
+    [ "$on_fast" -gt "$on_slow" ] || fail "the hot part left the fast node: $on_slow bytes"
+}
+
+tiers_refuse_bad_input() {
+    need_two_nodes
+    local status=0
+    start_on_slow_node phase_has_hot_only start_tier_workload
+    placement
+    local before="$on_fast $on_slow"
+    echo 1 >/cgroup/tiers/cpuset.mems
+    for options in "--fast 0 --slow 1" "--fast 0 --slow 7" "--fast 1 --slow 1"; do
+        status=0
+        # shellcheck disable=SC2086 # several words
+        run_thermo tier $options --pid "$pid" --duration 1s || status=$?
+        [ "$status" -eq 2 ] || fail "tier $options ended with $status, not 2: $(last_error)"
+        last_error | grep -q node || fail "tier $options: the error does not name the node: $(last_error)"
+        note "$options: $(last_error)"
+    done
+    placement
+    [ "$before" = "$on_fast $on_slow" ] || fail "memory moved: $before before, $on_fast $on_slow after"
+}
+
+tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_demote_idle_memory tiers_refuse_bad_input"
