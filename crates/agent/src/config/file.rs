@@ -102,6 +102,10 @@ pub struct Policy {
     pub min_age: Option<Spanned<String>>,
     pub max_refaults: Option<Spanned<String>>,
     pub min_net: Option<Spanned<String>>,
+    pub fast: Option<Spanned<u32>>,
+    pub slow: Option<Spanned<u32>>,
+    pub fast_used: Option<Spanned<String>>,
+    pub cool_down: Option<Spanned<String>>,
     pub schemes: Option<Spanned<String>>,
     pub target_name: Option<Spanned<String>>,
     #[serde(default)]

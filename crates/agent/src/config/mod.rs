@@ -126,6 +126,8 @@ pub struct PolicyConfig {
     pub schemes: Vec<Scheme>,
     /// Limits of paging out.
     pub limits: PageoutLimits,
+    /// How long memory that was moved to another node stays there.
+    pub cool_down: Nanos,
     /// Beyond these bounds it is suspended.
     pub bounds: Bounds,
     /// How targets are named.
@@ -147,6 +149,7 @@ impl PolicyConfig {
         let bounds = |config: &Self| (config.limits, config.bounds);
         self.rule.text() == other.rule.text()
             && self.schemes == other.schemes
+            && self.cool_down == other.cool_down
             && self.target_name == other.target_name
             && bounds(self) == bounds(other)
     }

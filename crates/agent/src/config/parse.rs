@@ -30,7 +30,16 @@ use crate::matching::{Condition, Kind, MatchRule, Test, Value};
 const HUGE_PAGES: &str = include_str!("../../../../schemes/ethp-tuned.damos");
 /// The way out for names of pods without a kubelet.
 const ADD_KUBERNETES: &str = "known in Kubernetes only: add [kubernetes]";
-const PRESETS: &str = "reclaim, lru-sort or huge-pages";
+const PRESETS: &str = "reclaim, lru-sort, huge-pages or tier";
+
+/// How long memory that was moved stays, as with `thermo tier`.
+const COOL_DOWN: Nanos = Nanos::secs(60);
+
+fn is_preset(file: &file::Policy, name: &str) -> bool {
+    file.preset
+        .as_ref()
+        .is_some_and(|preset| preset.get_ref() == name)
+}
 
 pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
     let file: file::File =
@@ -296,6 +305,7 @@ impl Source<'_> {
             return Err(self.error(at, message));
         }
         let bounds = self.bounds(&file.guard, defaults)?;
+        let is_tier = is_preset(&file, "tier");
         Ok(PolicyConfig {
             name: name.clone(),
             limits: PageoutLimits {
@@ -306,6 +316,10 @@ impl Source<'_> {
             target_name: self.target_name(file.target_name.as_ref())?,
             rule: self.rule(file.matches)?,
             mode,
+            cool_down: self.value(
+                file.cool_down.as_ref(),
+                if is_tier { COOL_DOWN } else { Nanos::ZERO },
+            )?,
             schemes,
             bounds,
         })
@@ -324,14 +338,20 @@ impl Source<'_> {
     }
 
     fn schemes(&self, file: &file::Policy) -> Result<Vec<Scheme>, ParseError> {
-        let is_reclaim = file
-            .preset
-            .as_ref()
-            .is_some_and(|preset| preset.get_ref() == "reclaim");
+        let is_reclaim = is_preset(file, "reclaim");
         let for_reclaim = [&file.min_age, &file.max_refaults].into_iter().flatten().next();
         if let Some(at) = for_reclaim.filter(|_| !is_reclaim) {
             let message = "min_age and max_refaults belong to preset = \"reclaim\": add it, or write them into the scheme file";
             return Err(self.error(at, message));
+        }
+        let nodes = [&file.fast, &file.slow].into_iter().flatten().map(Spanned::span);
+        let texts = [&file.fast_used, &file.cool_down]
+            .into_iter()
+            .flatten()
+            .map(Spanned::span);
+        if let Some(at) = nodes.chain(texts).next().filter(|_| !is_preset(file, "tier")) {
+            let message = "fast, slow, fast_used and cool_down belong to preset = \"tier\": add it, or write a scheme file";
+            return Err(ParseError::at_offset(self.text, at.start, message));
         }
         match (&file.preset, &file.schemes) {
             (None, None) => Ok(Vec::new()),
@@ -340,6 +360,7 @@ impl Source<'_> {
             (Some(preset), None) => match preset.get_ref().as_str() {
                 "reclaim" => self.reclaim(file).map(|scheme| vec![scheme]),
                 "lru-sort" => Ok(preset::LruSort::default().schemes().into()),
+                "tier" => self.tier(file, preset),
                 "huge-pages" => thermo_schemes::parse("ethp.damos", HUGE_PAGES),
                 other => {
                     let message = format!("{other:?} is not a preset: use {PRESETS}");
@@ -347,6 +368,23 @@ impl Source<'_> {
                 }
             },
         }
+    }
+
+    /// Memory tiers between two nodes.
+    fn tier(&self, file: &file::Policy, at: &Spanned<String>) -> Result<Vec<Scheme>, ParseError> {
+        let (Some(fast), Some(slow)) = (&file.fast, &file.slow) else {
+            let message = "preset tier needs its memory nodes: add fast = 0 and slow = 1, for example";
+            return Err(self.error(at, message));
+        };
+        let base = preset::Tier::default();
+        let tier = preset::Tier {
+            fast: *fast.get_ref(),
+            slow: *slow.get_ref(),
+            fast_used: self.value(file.fast_used.as_ref(), base.fast_used)?,
+            ..base
+        };
+        tier.check().map_err(|error| self.error(at, error.to_string()))?;
+        Ok(tier.schemes().into())
     }
 
     fn scheme_file(&self, path: &Spanned<String>) -> Result<Vec<Scheme>, ParseError> {

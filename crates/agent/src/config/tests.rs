@@ -79,6 +79,20 @@ fn presets_are_schemes() {
         [(Action::LruPrio, false), (Action::LruDeprio, false)]
     );
     assert!(actions("huge-pages").contains(&(Action::Collapse, false)));
+    assert_eq!(
+        actions("tier\"\nfast = 0\nslow = 1\ncool_down = \"30s"),
+        [(Action::MigrateHot, false), (Action::MigrateCold, false)]
+    );
+}
+
+#[test]
+fn memory_that_was_moved_cools_down() {
+    let cool_down = |keys: &str| {
+        let text = format!("{ONE}mode = \"act\"\npreset = \"tier\"\nfast = 0\nslow = 2\n{keys}");
+        parse(&text).unwrap().policies.remove(0).cool_down
+    };
+    assert_eq!(cool_down(""), Nanos::secs(60));
+    assert_eq!(cool_down("cool_down = \"5m\"\n"), Nanos::secs(300));
 }
 
 #[test]
@@ -98,6 +112,18 @@ fn mistakes_have_position_and_way_out() {
         (
             &format!("{ONE}preset = \"fast\"\n"),
             "4:10: \"fast\" is not a preset",
+        ),
+        (
+            &format!("{ONE}preset = \"tier\"\nfast = 0\n"),
+            "4:10: preset tier needs its memory nodes",
+        ),
+        (
+            &format!("{ONE}preset = \"tier\"\nfast = 1\nslow = 1\n"),
+            "4:10: node 1 is both",
+        ),
+        (
+            &format!("{ONE}preset = \"reclaim\"\nslow = 1\n"),
+            "5:8: fast, slow, fast_used and cool_down belong to preset",
         ),
         (
             &format!("{ONE}min_age = \"30s\"\n"),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use thermo_actions::{Actor, Returns, check_destinations};
+use thermo_actions::{Actor, MigrationMeter, Returns, check_destinations};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::ops::TargetId;
 use thermo_engine::{Action, Attrs, Context, Scheme};
@@ -126,7 +126,9 @@ impl Worker {
             ..TargetSpec::for_selection()
         };
         let processes = TrackedProcesses::new(root, spec).map_err(|error| impossible(&error))?;
-        let actor = Actor::new(config.limits, mode != Mode::Act).with_cancel_flag(Arc::clone(&hold));
+        let actor = Actor::new(config.limits, mode != Mode::Act)
+            .with_migration(config.cool_down, MigrationMeter::default())
+            .with_cancel_flag(Arc::clone(&hold));
         let ops = Vaddr::new(root, processes, tracker, actor);
         let mut sink = PolicySink::new(make_history(config, tracker_name));
         sink.set_actions(actions(config, mode));
