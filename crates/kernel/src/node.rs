@@ -127,6 +127,14 @@ pub fn zones(root: &Path) -> Result<Vec<Zone>, FileError> {
     Ok(zones)
 }
 
+/// Whether the kernel's NUMA balancing moves pages by itself (`kernel.numa_balancing`). False on kernels
+/// without it.
+#[must_use]
+pub fn has_balancing(root: &Path) -> bool {
+    let text = file::text(&root.join("proc/sys/kernel/numa_balancing"));
+    text.is_ok_and(|text| text.trim() != "0")
+}
+
 /// The memory of node `nid`.
 ///
 /// # Errors
@@ -225,5 +233,16 @@ mod tests {
             zones(root.path()).unwrap(),
             [zone(0, 1, 4095, 99), zone(1, 262_144, 262_144, 10)]
         );
+    }
+    #[test]
+    fn balancing_is_on_in_each_of_its_modes() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(!has_balancing(root.path()));
+        let dir = root.path().join("proc/sys/kernel");
+        std::fs::create_dir_all(&dir).unwrap();
+        for (mode, is_on) in [("0\n", false), ("1\n", true), ("2\n", true)] {
+            std::fs::write(dir.join("numa_balancing"), mode).unwrap();
+            assert_eq!(has_balancing(root.path()), is_on, "{mode:?}");
+        }
     }
 }

@@ -149,6 +149,7 @@ impl Tier {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use thermo_engine::{Attrs, scheme};
 

@@ -91,6 +91,12 @@ impl Tier {
         let attrs = self.run.monitoring.attrs()?;
         let schemes: Vec<_> = preset.schemes().into();
         announce(&preset, self.module.cool_down);
+        if node::has_balancing(root) {
+            thermo_kernel::message!(
+                "thermo: the kernel's NUMA balancing moves pages, too: it brings memory to the node of the CPU that \
+                 accesses it. `sysctl kernel.numa_balancing=0` leaves it to thermo"
+            );
+        }
         let meter = MigrationMeter::default();
         let mut plan = self.run.plan(targets, attrs, schemes);
         plan.migration = Migration {
