@@ -30,7 +30,8 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
         Action::LruPrio | Action::LruDeprio => Some(
             "in-kernel DAMON applies this action to physical memory only, not to address spaces".to_owned(),
         ),
-        Action::MigrateHot | Action::MigrateCold => Some("the destination node cannot be set".to_owned()),
+        // Until then, DAMON migrates physical memory only.
+        Action::MigrateHot | Action::MigrateCold => since(6, 17, "migrate memory of address spaces"),
         Action::Collapse => since(7, 2, "collapse"),
     };
     let filters = || {
@@ -145,6 +146,11 @@ fn translate_scheme(scheme: &Scheme, attrs: &Attrs, targets: &[TargetId]) -> dam
     };
     damon::Scheme {
         action: scheme.action.name(),
+        dests: scheme
+            .destinations
+            .iter()
+            .map(|dest| (dest.nid, dest.weight))
+            .collect(),
         apply_interval_us: scheme.apply_interval.map_or(0, micros),
         sz: (pattern.sz.min.0, pattern.sz.max.0),
         nr_accesses: (
@@ -229,7 +235,7 @@ const fn micros(span: Nanos) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_engine::scheme::{Age, AutoAge, Bounds, OpsFilter, OpsFilterKind, Rate};
+    use thermo_engine::scheme::{Age, AutoAge, Bounds, Destination, OpsFilter, OpsFilterKind, Rate};
     use thermo_units::Permille;
 
     fn kernel(release: &str) -> Uname {
@@ -280,6 +286,21 @@ mod tests {
     }
 
     #[test]
+    fn migration_is_handed_over_with_its_nodes() {
+        let mut scheme = Scheme::new(Action::MigrateHot);
+        scheme.destinations = vec![
+            Destination { nid: 0, weight: 3 },
+            Destination { nid: 2, weight: 1 },
+        ];
+        assert_eq!(obstacle(&scheme, &kernel("6.17.0")), None);
+        let setup = setup(&Attrs::default(), &[(TargetId(0), 1)], &[scheme]);
+        assert_eq!(
+            (setup.schemes[1].action, &setup.schemes[1].dests),
+            ("migrate_hot", &vec![(0, 3), (2, 1)])
+        );
+    }
+
+    #[test]
     fn obstacle_names_unsupported_action_or_filter() {
         let here = kernel("6.12.1");
         for action in [Action::Stat, Action::Pageout, Action::Nohugepage] {
@@ -288,7 +309,7 @@ mod tests {
         for (action, expected) in [
             (Action::LruPrio, "physical memory only"),
             (Action::Collapse, "since 7.2"),
-            (Action::MigrateCold, "node"),
+            (Action::MigrateCold, "since 6.17"),
         ] {
             let message = obstacle(&Scheme::new(action), &here).unwrap_or_default();
             assert!(message.contains(expected), "{action}: {message}");

@@ -318,6 +318,27 @@ mod tests {
     }
 
     #[test]
+    fn destinations_are_written_with_their_weights() {
+        let dests = ["nr_dests", "0/id", "0/weight", "1/id", "1/weight"];
+        let dests = dests.map(|name| format!("0/contexts/0/schemes/0/dests/{name}"));
+        let names: Vec<String> = names().into_iter().chain(dests).collect();
+        let names = [names, vec!["0/contexts/0/schemes/0/target_nid".to_owned()]].concat();
+        let (root, dir) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut migrating = setup();
+        migrating.schemes[0].dests = vec![(0, 3), (2, 1)];
+        Admin::new(root.path()).kdamond(0).set_up(&migrating).unwrap();
+        let written = |name: &str| fs::read_to_string(dir.join("0/contexts/0/schemes/0").join(name)).unwrap();
+        let of_second = (written("dests/1/id"), written("dests/1/weight"));
+        assert_eq!(
+            (written("dests/nr_dests").as_str(), of_second),
+            ("2", ("2".into(), "1".into()))
+        );
+        migrating.schemes[0].dests = vec![(5, 1)];
+        Admin::new(root.path()).kdamond(0).set_up(&migrating).unwrap();
+        assert_eq!(written("target_nid"), "5");
+    }
+
+    #[test]
     fn unsupported_setting_error_names_file() {
         let names = names();
         let (root, _dir) = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());

@@ -29,6 +29,8 @@ pub struct Setup {
 pub struct Scheme {
     /// Its action.
     pub action: &'static str,
+    /// Node and weight of each destination, for actions that migrate (Linux 6.17 for address spaces).
+    pub dests: Vec<(u32, u32)>,
     /// 0: once each aggregation interval.
     pub apply_interval_us: u64,
     /// Size in bytes.
@@ -52,6 +54,7 @@ impl Scheme {
         let any_count = (0, u64::from(u32::MAX));
         Self {
             action,
+            dests: Vec::new(),
             apply_interval_us: 0,
             sz: (0, u64::MAX),
             nr_accesses: any_count,
@@ -178,6 +181,11 @@ impl Folder {
 
     fn set_scheme(&self, scheme: &Scheme) -> Result<(), FileError> {
         self.write("action", scheme.action)?;
+        match scheme.dests.as_slice() {
+            [] => {}
+            [(nid, _)] => self.write("target_nid", nid)?,
+            dests => self.subfolder("dests").set_dests(dests)?,
+        }
         if scheme.apply_interval_us != 0 {
             self.write("apply_interval_us", scheme.apply_interval_us)?;
         }
@@ -193,6 +201,16 @@ impl Folder {
         }
         if !scheme.filters.is_empty() {
             self.subfolder("filters").set_filters(&scheme.filters)?;
+        }
+        Ok(())
+    }
+
+    fn set_dests(&self, dests: &[(u32, u32)]) -> Result<(), FileError> {
+        self.write("nr_dests", dests.len())?;
+        for (nth, (nid, weight)) in dests.iter().enumerate() {
+            let folder = self.subfolder(nth.to_string());
+            folder.write("id", nid)?;
+            folder.write("weight", weight)?;
         }
         Ok(())
     }
