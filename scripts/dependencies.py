@@ -17,9 +17,12 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
-ALLOWED = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "CC0-1.0", "Unicode-3.0"}
+# CDLA-Permissive-2.0 is that of data: the certificates of webpki-roots.
+ALLOWED = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "CC0-1.0", "Unicode-3.0",
+           "CDLA-Permissive-2.0"}
 # Crates in several versions, and which dependency holds the older one.
 SEVERAL_VERSIONS = {
+    "base64": "object_store uses 0.22",
     "bitflags": "vmm-sys-util uses 1.x",
     "getrandom": "ring uses 0.2, ahash 0.3",
     "miniz_oxide": "png uses 0.8",

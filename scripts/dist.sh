@@ -50,8 +50,8 @@ mkdir -p "$source/.cargo"
 (cd "$source" && cargo vendor --quiet --locked --versioned-dirs vendor >.cargo/config.toml)
 pack "$dist/$name.tar.xz" "$work/source" "$name"
 
-# Unpacks the source in a folder, builds it there without a network, and leaves what `make install` installs in
-# FOLDER/$bin, and the debug files in FOLDER/$bin-debug.
+# Unpacks the source in a folder, builds it there without a network, and leaves what `make install` installs
+# in FOLDER/$bin, and the debug files in FOLDER/$bin-debug.
 build() { # FOLDER
     local folder=$1 src=$1/$name known=/usr/src/$name file debug
     tar -xJf "$dist/$name.tar.xz" -C "$folder"

@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 flags=${RUSTFLAGS:-}
-# On this platform, Rust links with lld. Functions with the same machine code become one (5 % of `thermo`), and
-# relocations take a bit each (3 %; glibc 2.36 reads them).
+# On this platform, Rust links with lld. Functions with the same machine code become one (5 % of `thermo`),
+# and relocations take a bit each (3 %; glibc 2.36 reads them).
 if [ "$(rustc -vV | sed -n 's/^host: //p')" = x86_64-unknown-linux-gnu ]; then
     flags="$flags -Clink-arg=-Wl,--icf=all -Clink-arg=-Wl,-z,pack-relative-relocs"
 fi

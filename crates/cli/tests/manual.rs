@@ -38,15 +38,18 @@ fn generated(dir: &Path, command: &Path) -> Vec<PathBuf> {
     pages_in(&dir)
 }
 
-fn commands() -> [PathBuf; 3] {
+fn commands() -> [PathBuf; 4] {
     let thermo = Path::new(env!("CARGO_BIN_EXE_thermo"));
-    let nbd = thermo.with_file_name("thermo-nbd");
-    assert!(
-        nbd.exists(),
-        "{} does not exist: run `cargo build -p thermo-nbd` first",
-        nbd.display()
-    );
-    [thermo.to_owned(), nbd, common::lab()]
+    let [nbd, upload] = ["thermo-nbd", "thermo-upload"].map(|name| {
+        let path = thermo.with_file_name(name);
+        assert!(
+            path.exists(),
+            "{} does not exist: run `cargo build -p {name}` first",
+            path.display()
+        );
+        path
+    });
+    [thermo.to_owned(), nbd, upload, common::lab()]
 }
 
 fn file_name(page: &Path) -> String {
@@ -226,6 +229,7 @@ fn agent_page_has_every_key() {
         "",
         "[http]",
         "[history]",
+        "[export]",
         "[guard]",
         "[kubernetes]",
         "[[policy]]",

@@ -191,7 +191,7 @@ fn mistakes_have_position_and_way_out() {
         ),
         (
             "[export]\nevery = \"7m\"\n",
-            "2:9: a file holds whole intervals: give a `window` that is a multiple of `every`, which is 7m",
+            "2:9: a file holds whole intervals: give a `window` that is a multiple of `every`, which is 7 m",
         ),
         (
             "[export]\nwindow = \"90s\"\n",
