@@ -193,8 +193,6 @@ fn tiers_without_two_nodes_are_refused() {
             &["--fast", "0", "--slow", "1023", "--bandwidth", "1M"],
             "at least 20 MiB/s",
         ),
-        (&["--fast", "0", "--slow", "1023", "--bandwidth", "x"], "200MiB/s"),
-        (&["--fast", "0"], "--slow"),
     ] {
         let args = tier(flags);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -234,6 +232,15 @@ fn numbers_that_do_not_parse_name_what_is_expected() {
             "the number is too large",
         ),
         (&["lru-sort", "--monitor-region-start", "abc"], "give an address"),
+        (&["tier", "--fast", "0", "--pid", "1"], "--slow"),
+        (
+            &["tier", "--fast", "0", "--slow", "1", "--bandwidth", "x"],
+            "write 200MiB/s",
+        ),
+        (
+            &["advise", "a.arrow", "--tiers", "--slow-ns", "0"],
+            "is not a latency",
+        ),
         (
             &["reclaim", "--pid", "1", "--auto=0.2%"],
             "\"0.2%\" has no unit: use one of %/min, as in 0.2%/min",
