@@ -118,6 +118,49 @@ tiers_move_huge_pages() {
     [ "$(huge_kib_of)" -ge $((huge * 9 / 10)) ] || fail "huge pages were split: $huge KiB before, $(huge_kib_of) KiB after"
 }
 
+truth_has_a_line() { [ -s /tmp/truth.jsonl ]; }
+start_moving_heat() {
+    rm -f /tmp/ready /tmp/truth.jsonl
+    thermo-lab workload /moving-heat.cfg --truth /tmp/truth.jsonl >/tmp/ready 2>/tmp/workload.stderr &
+    pid=$!
+    kill_at_end "$pid"
+}
+# True if the last span touched nothing outside this region.
+is_hot() { # REGION
+    local hot span
+    hot=$(region "$1")
+    span=$(last_truth | sed -n 's/.*"ranges":\[\[\([0-9]*,[0-9]*\)\]\]}$/\1/p')
+    [ -n "$hot" ] && [ -n "$span" ] && [ "${span%,*}" -ge $((${hot%-*})) ] && [ "${span#*,}" -le $((${hot#*-})) ]
+}
+is_near() { # REGION
+    placement --range "$(region "$1")"
+    [ $((on_fast * 100)) -ge $(((on_fast + on_slow) * 95)) ]
+}
+
+# Heat that moves to other memory is followed, and nothing goes back and forth.
+tiers_follow_moving_heat() {
+    need_two_nodes
+    local tier status=0
+    start_on_slow_node truth_has_a_line start_moving_heat
+    thermo tier --fast 0 --slow 1 --pid "$pid" --cpu 20% --json >/tmp/tier.json 2>/tmp/stderr &
+    tier=$!
+    kill_at_end "$tier"
+    wait_until "the first part is hot" is_hot one
+    wait_until "the first part is near" is_near one
+    note "first part: $on_fast bytes on the fast node, $on_slow on the slow one"
+    wait_until "the second part is hot" is_hot two
+    wait_until "the second part is near" is_near two
+    note "second part: $on_fast bytes on the fast node, $on_slow on the slow one"
+    placement --range "$(region gap)"
+    note "never hot: $on_fast bytes on the fast node, $on_slow on the slow one"
+    [ "$on_slow" -gt "$on_fast" ] || fail "memory that was never hot is on the fast node"
+    kill -INT "$tier"
+    wait "$tier" || status=$?
+    [ "$status" -eq 130 ] || fail "tier ended with $status, not 130: $(last_error)"
+    [ "$(number_of moved_back_bytes </tmp/tier.json)" -eq 0 ] || fail "memory moved back: $(cat /tmp/tier.json)"
+    note "$(cat /tmp/tier.json)"
+}
+
 # Tiers for longer each time until memory is demoted. Needs wanted.
 tier_until_demoted() { # OPTIONS...
     local seconds
@@ -174,4 +217,4 @@ tiers_refuse_bad_input() {
     is_on_slow_node || fail "memory moved: $on_fast bytes are on the fast node"
 }
 
-tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_demote_idle_memory tiers_refuse_bad_input"
+tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input"
