@@ -247,6 +247,9 @@ pub struct LedgerRow {
     pub skipped_bytes: Vec<NamedBytes>,
     /// Bytes that a dry run would have acted on at its last look, by action. It looks once a minute.
     pub would_act_bytes: Vec<NamedBytes>,
+    /// Bytes that went back to a memory node from which they had been moved before.
+    #[serde(default)]
+    pub moved_back_bytes: u64,
     /// Bytes that came back within a minute after they were paged out.
     pub back_1min_bytes: u64,
     /// Bytes that came back within ten minutes.

@@ -189,6 +189,8 @@ pub struct Applied {
     pub applied: Bytes,
     /// Bytes whose state changed, as read afterwards. `None` if the action leaves no readable trace.
     pub changed: Option<Bytes>,
+    /// The part of `changed` that went back to a node from which it had been moved before.
+    pub moved_back: Bytes,
     /// Skipped bytes by reason; each reason at most once.
     pub skipped: Vec<(Skip, Bytes)>,
 }
@@ -209,6 +211,7 @@ impl Applied {
     pub fn add(&mut self, part: &Self) {
         self.passed_filters += part.passed_filters;
         self.applied += part.applied;
+        self.moved_back += part.moved_back;
         if let Some(changed) = part.changed {
             self.changed = Some(self.changed.unwrap_or_default() + changed);
         }

@@ -102,7 +102,7 @@ impl ReplayedMachine {
                 passed_filters: bytes,
                 applied: bytes,
                 changed: Some(bytes),
-                skipped: Vec::new(),
+                ..Applied::default()
             });
         }
         let left: Bytes = outcome.results.iter().map(|applied| applied.applied).sum();

@@ -117,6 +117,7 @@ class LedgerRow(TypedDict):
     acted_bytes: list[NamedBytes]
     skipped_bytes: list[NamedBytes]
     would_act_bytes: list[NamedBytes]
+    moved_back_bytes: int
     back_1min_bytes: int
     back_10min_bytes: int
     back_1h_bytes: int

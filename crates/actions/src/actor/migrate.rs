@@ -188,7 +188,7 @@ impl Actor {
                 Ok(()) => {
                     applied.applied += unit.range.len();
                     applied.changed = applied.changed.map(|changed| changed + unit.range.len());
-                    self.count_move(process, unit, now);
+                    applied.moved_back += self.count_move(process, unit, now);
                 }
                 Err(why) => {
                     applied.skip(why, unit.range.len());
@@ -202,10 +202,10 @@ impl Actor {
         }
     }
 
-    fn count_move(&mut self, process: &Process, unit: &Unit, now: Nanos) {
+    fn count_move(&mut self, process: &Process, unit: &Unit, now: Nanos) -> Bytes {
         // Without a known origin nothing can be said about the way back.
         let from = unit.on.unwrap_or(u32::MAX);
-        self.journal.moved(process.id, unit.range, (from, unit.to), now);
+        self.journal.moved(process.id, unit.range, (from, unit.to), now)
     }
 
     /// The units of `batch` for which their nodes have room, and the others.

@@ -81,16 +81,26 @@ impl MoveJournal {
         (addr < entry.end).then_some(*entry)
     }
 
-    /// Records that `range` went from node `from` to node `to`.
-    pub(super) fn moved(&mut self, target: TargetId, range: AddrRange, (from, to): (u32, u32), now: Nanos) {
-        let went_back = self
-            .entry(target, range.start)
-            .is_some_and(|entry| entry.from == Some(to));
+    /// Records that `range` went from node `from` to node `to`. Returns the part that had been moved the
+    /// other way before.
+    pub(super) fn moved(
+        &mut self,
+        target: TargetId,
+        range: AddrRange,
+        (from, to): (u32, u32),
+        now: Nanos,
+    ) -> Bytes {
+        let before = self.entry(target, range.start);
+        let back = match before.is_some_and(|entry| entry.from == Some(to)) {
+            true => range.len(),
+            false => Bytes::ZERO,
+        };
         self.meter.add(Moved {
             bytes: range.len(),
-            back: if went_back { range.len() } else { Bytes::ZERO },
+            back,
         });
         self.record(target, range, Some(from), now);
+        back
     }
 
     /// Records that `range` could not be moved.
@@ -197,7 +207,8 @@ mod tests {
         assert!(!journal.is_cooling(TargetId(4), Addr(0), Nanos::secs(5)));
         assert_eq!(journal.meter.total().back, Bytes::ZERO);
         // Four pages go back, later; a move to a third node is no way back.
-        journal.moved(TARGET, range(2, 6), (0, 1), Nanos::secs(70));
+        let back = journal.moved(TARGET, range(2, 6), (0, 1), Nanos::secs(70));
+        assert_eq!(back, Bytes(4 << 12));
         journal.moved(TARGET, range(8, 9), (0, 2), Nanos::secs(70));
         let total = journal.meter.total();
         assert_eq!((total.bytes, total.back), (Bytes(15 << 12), Bytes(4 << 12)));

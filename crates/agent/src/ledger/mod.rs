@@ -103,6 +103,7 @@ impl Ledger {
         let row = self.row(policy, target);
         let acted = applied.changed.unwrap_or(applied.applied);
         add(&mut row.acted_bytes, action, acted);
+        row.moved_back_bytes += applied.moved_back.0;
         for (why, bytes) in &applied.skipped {
             match why {
                 // Nothing was there to act on, or it was held back as a whole: the decisions say so.
@@ -255,6 +256,7 @@ mod tests {
         let applied = Applied {
             applied: Bytes::mib(3),
             changed: Some(Bytes::mib(2)),
+            moved_back: Bytes::mib(1),
             skipped: vec![
                 (Skip::Shared, Bytes::mib(1)),
                 (Skip::NotPresent, Bytes::mib(9)),
@@ -293,6 +295,7 @@ mod tests {
             (row.back_1min_bytes, row.back_10min_bytes, row.back_1h_bytes),
             (1, 3, 7)
         );
+        assert_eq!(row.moved_back_bytes >> 20, 2);
         assert!((row.net_saved_gib_hours - 0.5).abs() < 1e-9);
     }
 

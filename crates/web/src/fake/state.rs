@@ -285,6 +285,7 @@ impl State {
             acted_bytes: some(vec![named("pageout", bytes)]),
             skipped_bytes: some(vec![named("young", bytes / 7), named("shared", bytes / 20)]),
             would_act_bytes: some(vec![named("pageout", would_act)]),
+            moved_back_bytes: 0,
             back_1min_bytes: bytes / 100,
             back_10min_bytes: bytes / 40,
             back_1h_bytes: bytes / 16,

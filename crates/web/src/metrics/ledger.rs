@@ -50,6 +50,12 @@ const RETURNED: Family = counter(
     &["policy", "target", "within_seconds"],
     "Memory that came back within 60, 600 and 3600 seconds after it was paged out. Each includes those before",
 );
+const MOVED_BACK: Family = counter(
+    "thermo_moved_back",
+    "bytes",
+    ROW,
+    "Memory that went back to a memory node from which it had been moved before",
+);
 const NET_SAVED: Family = Family {
     kind: Kind::Gauge,
     ..counter(
@@ -70,7 +76,7 @@ const WATCHED: Family = counter(
 
 /// The families of this file.
 pub(super) const FAMILIES: &[Family] = &[
-    ACTED, WOULD_ACT, SKIPPED, RETURNED, NET_SAVED, WATCHING, ACTING, WATCHED,
+    ACTED, WOULD_ACT, SKIPPED, RETURNED, MOVED_BACK, NET_SAVED, WATCHING, ACTING, WATCHED,
 ];
 
 /// Writes the families.
@@ -106,6 +112,7 @@ pub(super) fn encode(ledger: &Ledger, encoder: &mut DescriptorEncoder<'_>) -> fm
             .map(|row| ([row.policy.as_str(), &row.target], value(row)));
         family.write(encoder, samples)
     };
+    each(&MOVED_BACK, |row| row.moved_back_bytes as f64)?;
     each(&NET_SAVED, |row| row.net_saved_gib_hours * GIB_HOUR)?;
     each(&WATCHING, |row| row.watching_cpu_s)?;
     each(&ACTING, |row| row.acting_cpu_s)?;

@@ -212,6 +212,12 @@ fn ledger_row(row: &LedgerRow) -> String {
         Bytes(row.back_10min_bytes),
         Bytes(row.back_1h_bytes)
     );
+    if row.moved_back_bytes > 0 {
+        text += &format!(
+            "  moved back {} to the node it came from\n",
+            Bytes(row.moved_back_bytes)
+        );
+    }
     text += &format!(
         "  saved      {:.3} GiB for an hour; CPU time {:.1} s watching, {:.1} s acting\n",
         row.net_saved_gib_hours, row.watching_cpu_s, row.acting_cpu_s
