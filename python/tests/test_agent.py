@@ -275,5 +275,5 @@ def test_types_have_all_fields_of_the_api_document(start: Start) -> None:
         if is_typeddict(kind):
             assert set(get_type_hints(kind)) == set(schema["properties"]), name
             checked += 1
-    assert checked == 18
+    assert checked == 19
     assert set(get_args(api.Mode)) == set(schemas["Mode"]["enum"])

@@ -56,6 +56,7 @@ fn help_has_two_examples_for_each_subcommand() {
             "forecast",
             "fleet",
             "squeeze",
+            "nodes",
             "workload"
         ]
     );

@@ -135,6 +135,14 @@ class Ledger(TypedDict):
     rows: list[LedgerRow]
 
 
+class Export(TypedDict):
+    """Files for the fleet: those that wait, their size, and how many were dropped since the agent started."""
+
+    files: int
+    bytes: int
+    dropped_files: int
+
+
 class Status(TypedDict):
     """The agent itself."""
 
@@ -151,6 +159,7 @@ class Status(TypedDict):
     tracker: str
     ready: bool
     warnings: list[str]
+    export: Export | None
 
 
 class PolicyMatch(TypedDict):
