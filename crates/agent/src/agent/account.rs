@@ -28,7 +28,9 @@ impl Agent {
             };
             let action = scheme.action.name();
             self.ledger.add_applied(&name, target, action, applied);
-            self.sums.add_applied(&name, target, action, applied);
+            if let Some(exporter) = &mut self.exporter {
+                exporter.sums.add_applied(&name, target, action, applied);
+            }
             let because = thermo_schemes::describe(scheme);
             decisions.add_applied((&name, target), (action, &because), applied);
         }
@@ -36,7 +38,9 @@ impl Agent {
             .set_would_act(&name, policy.mode, &would_act(policy, &activity.applied));
         for (target, returns) in &activity.returns {
             self.ledger.add_returns(&name, target, returns);
-            self.sums.add_returns(&name, target, returns);
+            if let Some(exporter) = &mut self.exporter {
+                exporter.sums.add_returns(&name, target, returns);
+            }
         }
         drop(decisions);
         let kinds = [
@@ -56,7 +60,9 @@ impl Agent {
             };
             let cpu = (part(watching), part(acting));
             self.ledger.add_time(&name, target, time, state.net_saved, cpu);
-            self.sums.add_cpu(&name, target, cpu);
+            if let Some(exporter) = &mut self.exporter {
+                exporter.sums.add_cpu(&name, target, cpu);
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use thermo_units::{Bytes, Nanos};
 
 use super::Agent;
 use crate::api;
-use crate::export::{ExportError, Exporter, Sums, row_of_agent, row_of_target};
+use crate::export::{ExportError, Exporter, row_of_agent, row_of_target};
 use crate::identity::Identity;
 use crate::pressure::SwapState;
 
@@ -15,7 +15,7 @@ impl Agent {
     /// Makes the exporter of the configuration. What was finished before stays in its folder.
     pub(super) fn begin_export(&mut self) {
         let now_ms = self.unix_ms(clock::monotonic());
-        (self.sums, self.exported_cpu) = (Sums::default(), clock::process_cpu());
+        self.exported_cpu = clock::process_cpu();
         let Some(config) = self.config.export.clone() else {
             self.exporter = None;
             return;
@@ -43,14 +43,14 @@ impl Agent {
         }
     }
 
-    /// Writes the rows of the interval that ends now.
+    /// Writes the rows of the interval that ends now, if there is an exporter.
     pub(super) fn export(&mut self, now: Nanos, swap: &SwapState) {
-        let now_ms = self.unix_ms(now);
-        let (mut rows, reaccessed) = self.target_rows(now, swap);
-        let Some(exporter) = &mut self.exporter else {
+        let Some(mut exporter) = self.exporter.take() else {
             return;
         };
-        let acting_us = self.sums.take(&mut rows, &reaccessed);
+        let now_ms = self.unix_ms(now);
+        let (mut rows, reaccessed) = self.target_rows(now, swap);
+        let acting_us = exporter.sums.take(&mut rows, &reaccessed);
         let cpu = clock::process_cpu();
         let cpu_us = cpu.saturating_sub(self.exported_cpu).0 / 1000;
         self.exported_cpu = cpu;
@@ -58,6 +58,7 @@ impl Agent {
         rows.push(row_of_agent(resident, (cpu_us, acting_us)));
         let result: Result<api::Export, ExportError> =
             exporter.add(now_ms, rows).and_then(|()| exporter.status());
+        self.exporter = Some(exporter);
         match result {
             Ok(status) => {
                 if status.dropped_files > self.export_status.dropped_files {

@@ -21,7 +21,7 @@ use thermo_units::Nanos;
 use crate::api::{self, UnixMillis};
 use crate::budget_division::RecentShare;
 use crate::config::Config;
-use crate::export::{Exporter, Sums};
+use crate::export::Exporter;
 use crate::kubernetes::asker::Asker;
 use crate::kubernetes::kubelet::Kubelet;
 use crate::kubernetes::pod_names::PodNames;
@@ -70,9 +70,8 @@ pub struct Agent {
     /// Numbers of kdamonds are never used again: names of threads tell policies apart.
     next_number: u32,
     ledger: Ledger,
-    /// Writes rows for the fleet, if the configuration says so, with what has happened since the last ones.
+    /// Writes rows for the fleet, if the configuration says so.
     exporter: Option<Exporter>,
-    sums: Sums,
     export_status: api::Export,
     /// CPU time of the process that rows have counted.
     exported_cpu: Nanos,
@@ -175,7 +174,6 @@ impl Agent {
             next_number: 0,
             ledger,
             exporter: None,
-            sums: Sums::default(),
             export_status: api::Export::default(),
             exported_cpu: clock::process_cpu(),
             warnings: Vec::new(),

@@ -40,6 +40,8 @@ pub struct Exporter {
     /// When it ends.
     next_ms: UnixMillis,
     dropped: u64,
+    /// What has happened since the interval began.
+    pub sums: Sums,
 }
 
 /// Why a file was not written.
@@ -85,6 +87,7 @@ impl Exporter {
             state_dir: state_dir.to_owned(),
             window,
             dropped: 0,
+            sums: Sums::default(),
             config,
         };
         (exporter, warning)
@@ -100,7 +103,8 @@ impl Exporter {
     /// Writes the rows of the interval that ends now. Their times, and their node, are filled in here.
     ///
     /// # Errors
-    /// The rows or a file cannot be written. They are written with those of the next interval.
+    /// The rows or a file cannot be written. Rows of the window that runs are written with the next interval.
+    /// While a finished window cannot be moved to the folder, rows of later intervals are lost.
     pub fn add(&mut self, now_ms: UnixMillis, rows: Vec<Row>) -> Result<(), ExportError> {
         let every_ms = self.config.every_ms();
         let interval_ms = now_ms.saturating_sub(self.begin_ms);
