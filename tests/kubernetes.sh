@@ -53,25 +53,6 @@ truncate -s 200M "$work/test.img"
 mke2fs -q -t ext4 -L test -d "$work/test" "$work/test.img"
 
 machine=$(tests/packages/machine.sh bookworm kubernetes podman runc python3 openssl)
-begin=$SECONDS
 echo "kubernetes: booting Debian bookworm; console: $out/kubernetes.console" >&2
-# The options are those of tests/packages.sh.
-timeout --foreground --kill-after=10 "${MACHINE_TIMEOUT:-1800}" qemu-system-x86_64 -machine q35 -accel tcg,thread=multi \
-    -cpu max,-cx16 -smp 2 -m 2048 -nodefaults -no-user-config -display none -no-reboot -snapshot \
-    -kernel "$machine/vmlinuz" -initrd "$machine/initrd.img" \
-    -append "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 panic=-1 mitigations=off no_timer_check" \
-    -drive "file=$machine/root.img,if=virtio,format=raw" -drive "file=$work/test.img,if=virtio,format=raw" \
-    -chardev "file,id=console,path=$out/kubernetes.console" -serial chardev:console \
-    -chardev "file,id=results,path=$out/kubernetes.results" -serial chardev:results \
-    </dev/null >"$out/kubernetes.qemu" 2>&1 || true
-echo "== Debian bookworm, $((SECONDS - begin)) s"
-tr -d '\r' <"$out/kubernetes.results" | grep -aE '^(ok|not ok|#) ' || true
-failed=0
-if ! tr -d '\r' <"$out/kubernetes.results" | grep -aqx 'the machine has finished'; then
-    echo "not ok machine: it ended before the end of its tests"
-    tail -n 20 "$out/kubernetes.console" "$out/kubernetes.results" >&2
-    failed=1
-fi
-! grep -aq '^not ok ' "$out/kubernetes.results" || failed=1
-[ "$failed" -eq 0 ] && echo "kubernetes: all checks passed"
-exit "$failed"
+tests/packages/boot.sh "$machine" "$work/test.img" "$out/kubernetes"
+echo "kubernetes: all checks passed"
