@@ -3,9 +3,11 @@
 //! [`file`] has the keys as the file has them, with their positions. [`parse`](Config::parse) checks them
 //! and makes a [`Config`]: a file with one mistake gives no configuration at all.
 
+mod export;
 mod file;
 mod kubernetes;
 mod parse;
+mod policy;
 #[cfg(test)]
 mod tests;
 

@@ -1,45 +1,18 @@
 //! Checks the keys of the file and makes the configuration of them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use globset::GlobBuilder;
-use thermo_actions::{PageoutLimits, preset};
-use thermo_engine::scheme::AutoAge;
-use thermo_engine::{Action, Scheme};
-use thermo_kernel::uname;
 use thermo_runtime::cpu_share;
 use thermo_units::text::ParseError;
-use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
+use thermo_units::{Bytes, Nanos};
 use toml::Spanned;
 
 use super::file;
-use super::{
-    Config, ExportConfig, HistoryConfig, HttpConfig, PLACEHOLDERS, PolicyConfig, STATE_DIR, TargetName,
-};
-use crate::api::Mode;
+use super::{Config, HistoryConfig, HttpConfig, PolicyConfig, STATE_DIR};
 use crate::guard::Bounds;
 use crate::identity::Asked;
-use crate::kubernetes::pod_names::Awaits;
-use crate::lifecycle::config::user_id;
-use crate::matching::{Condition, Kind, MatchRule, Test, Value};
-
-/// Schemes that give programs huge pages where memory is used, and take them away where it is idle.
-const HUGE_PAGES: &str = include_str!("../../../../schemes/ethp-tuned.damos");
-/// The way out for names of pods without a kubelet.
-const ADD_KUBERNETES: &str = "known in Kubernetes only: add [kubernetes]";
-const PRESETS: &str = "reclaim, lru-sort, huge-pages or tier";
-
-/// How long memory that was moved stays, as with `thermo tier`.
-const COOL_DOWN: Nanos = Nanos::secs(60);
-
-fn is_preset(file: &file::Policy, name: &str) -> bool {
-    file.preset
-        .as_ref()
-        .is_some_and(|preset| preset.get_ref() == name)
-}
 
 pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
     let file: file::File =
@@ -57,7 +30,9 @@ pub(super) fn parse(text: &str, folder: &Path) -> Result<Config, ParseError> {
     let defaults = source.bounds(&file.guard, Bounds::default())?;
     let policies = source.policies(file.policy, defaults)?;
     let state_dir: PathBuf = file.state_dir.unwrap_or_else(|| STATE_DIR.to_owned()).into();
-    let export = file.export.map(|export| source.export(export, &state_dir));
+    let export = file
+        .export
+        .map(|table| super::export::parse(&source, table, &state_dir));
     Ok(Config {
         budget: source.value_with(file.budget.as_ref(), "1%", cpu_share::parse)?,
         state_dir,
@@ -85,10 +60,10 @@ fn asked(policies: &[PolicyConfig]) -> Asked {
 
 /// The text, for positions, and the folder of relative paths.
 pub(super) struct Source<'a> {
-    text: &'a str,
-    folder: &'a Path,
+    pub(super) text: &'a str,
+    pub(super) folder: &'a Path,
     /// Whether the kubelet is asked for names.
-    knows_pods: bool,
+    pub(super) knows_pods: bool,
 }
 
 impl Source<'_> {
@@ -97,7 +72,7 @@ impl Source<'_> {
     }
 
     /// A value, parsed; without one, the default.
-    fn value<T>(&self, given: Option<&Spanned<String>>, default: T) -> Result<T, ParseError>
+    pub(super) fn value<T>(&self, given: Option<&Spanned<String>>, default: T) -> Result<T, ParseError>
     where
         T: FromStr,
         T::Err: fmt::Display,
@@ -140,60 +115,6 @@ impl Source<'_> {
             ));
         }
         Ok(Some(config).filter(|_| file.enabled.unwrap_or(true)))
-    }
-
-    fn export(&self, file: file::Export, state_dir: &Path) -> Result<ExportConfig, ParseError> {
-        let second = Nanos::secs(1);
-        let every = self.value(file.every.as_ref(), Nanos::secs(300))?;
-        if let Some(at) = file
-            .every
-            .as_ref()
-            .filter(|_| every < second || every.0 % second.0 != 0)
-        {
-            return Err(self.error(at, "an interval lasts whole seconds: give 10s, 5m or the like"));
-        }
-        let window = self.value(file.window.as_ref(), Nanos::secs(3600).max(every))?;
-        let is_multiple = window >= every && window.0.is_multiple_of(every.0);
-        if let Some(at) = [&file.window, &file.every]
-            .into_iter()
-            .flatten()
-            .next()
-            .filter(|_| !is_multiple)
-        {
-            let message = format!(
-                "a file holds whole intervals: give a `window` that is a multiple of `every`, which is {every}"
-            );
-            return Err(self.error(at, message));
-        }
-        let max_size = self.value(file.max_size.as_ref(), Bytes::mib(256))?;
-        Ok(ExportConfig {
-            every,
-            window,
-            folder: file.folder.map_or_else(|| state_dir.join("export"), Into::into),
-            max_size: Some(max_size).filter(|size| *size > Bytes::ZERO),
-            cluster: self.name_of_files(file.cluster, || "default".to_owned())?,
-            node: self.name_of_files(file.node, uname::host_name)?,
-            link: file.link.unwrap_or_default(),
-        })
-    }
-
-    /// A name that becomes part of file names. `${NAME}` is a variable of the environment.
-    fn name_of_files(
-        &self,
-        given: Option<Spanned<String>>,
-        default: impl FnOnce() -> String,
-    ) -> Result<String, ParseError> {
-        let Some(given) = given else {
-            return Ok(default());
-        };
-        let name = super::kubernetes::fill_in(given.get_ref(), |name| std::env::var(name).ok())
-            .map_err(|error| self.error(&given, error))?;
-        if thermo_fleet::clean_name(&name) != name {
-            let message = "the name becomes part of file names: use letters, digits, '-', '_' and '.', and begin \
-                           with a letter or digit";
-            return Err(self.error(&given, message));
-        }
-        Ok(name)
     }
 
     fn http(&self, file: file::Http) -> Result<HttpConfig, ParseError> {
@@ -242,7 +163,7 @@ impl Source<'_> {
         Ok(host.into_inner())
     }
 
-    fn bounds(&self, file: &file::Guard, default: Bounds) -> Result<Bounds, ParseError> {
+    pub(super) fn bounds(&self, file: &file::Guard, default: Bounds) -> Result<Bounds, ParseError> {
         Ok(Bounds {
             max_refaults: self.value(file.max_refaults.as_ref(), default.max_refaults)?,
             max_stall: self.value(file.max_stall.as_ref(), default.max_stall)?,
@@ -250,260 +171,4 @@ impl Source<'_> {
             resume_after: self.value(file.resume_after.as_ref(), default.resume_after)?,
         })
     }
-
-    fn policies(
-        &self,
-        files: Vec<Spanned<file::Policy>>,
-        defaults: Bounds,
-    ) -> Result<Vec<PolicyConfig>, ParseError> {
-        let mut names: BTreeMap<String, usize> = BTreeMap::new();
-        let mut rules: BTreeMap<String, (String, usize)> = BTreeMap::new();
-        let mut policies = Vec::with_capacity(files.len());
-        for file in files {
-            let file = file.into_inner();
-            let (at_name, at_rule) = (file.name.clone(), file.matches.span());
-            let policy = self.policy(file, defaults)?;
-            let line = self.error(&at_name, "").line;
-            if let Some(first) = names.insert(policy.name.clone(), line) {
-                let message = format!(
-                    "a policy {:?} is in line {first} already: choose another name",
-                    policy.name
-                );
-                return Err(self.error(&at_name, message));
-            }
-            let (name, rule) = (policy.name.clone(), policy.rule.text());
-            if let Some((first, first_line)) = rules.insert(rule, (name.clone(), line)) {
-                let message = format!(
-                    "policy {name:?} matches the same processes as {first:?} (line {first_line}), which has them \
-                     all: remove one of the two"
-                );
-                return Err(ParseError::at_offset(self.text, at_rule.start, message));
-            }
-            policies.push(policy);
-        }
-        Ok(policies)
-    }
-
-    fn policy(&self, file: file::Policy, defaults: Bounds) -> Result<PolicyConfig, ParseError> {
-        let name = file.name.get_ref();
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) || name.starts_with('.') {
-            let message = "a policy's name has letters, digits, '-', '_' and '.', and at most 64 of them";
-            return Err(self.error(&file.name, message));
-        }
-        let mode = self.mode(file.mode.as_ref())?;
-        let schemes = self.schemes(&file)?;
-        if let Some(at) = file
-            .mode
-            .as_ref()
-            .filter(|_| mode != Mode::Observe && schemes.is_empty())
-        {
-            let message = format!(
-                "mode {} needs something to do: add preset = \"reclaim\", or schemes = \"FILE\"",
-                mode.name()
-            );
-            return Err(self.error(at, message));
-        }
-        let bounds = self.bounds(&file.guard, defaults)?;
-        let is_tier = is_preset(&file, "tier");
-        Ok(PolicyConfig {
-            name: name.clone(),
-            limits: PageoutLimits {
-                swap_floor: bounds.min_free_swap,
-                min_net: self.value(file.min_net.as_ref(), Permille(100))?,
-                ..PageoutLimits::default()
-            },
-            target_name: self.target_name(file.target_name.as_ref())?,
-            rule: self.rule(file.matches)?,
-            mode,
-            cool_down: self.value(
-                file.cool_down.as_ref(),
-                if is_tier { COOL_DOWN } else { Nanos::ZERO },
-            )?,
-            schemes,
-            bounds,
-        })
-    }
-
-    fn mode(&self, given: Option<&Spanned<String>>) -> Result<Mode, ParseError> {
-        let Some(given) = given else {
-            return Ok(Mode::Observe);
-        };
-        let modes = [Mode::Observe, Mode::DryRun, Mode::Act];
-        let found = modes.into_iter().find(|mode| mode.name() == given.get_ref());
-        found.ok_or_else(|| {
-            let message = format!("{:?} is not a mode: use observe, dry-run or act", given.get_ref());
-            self.error(given, message)
-        })
-    }
-
-    fn schemes(&self, file: &file::Policy) -> Result<Vec<Scheme>, ParseError> {
-        let is_reclaim = is_preset(file, "reclaim");
-        let for_reclaim = [&file.min_age, &file.max_refaults].into_iter().flatten().next();
-        if let Some(at) = for_reclaim.filter(|_| !is_reclaim) {
-            let message = "min_age and max_refaults belong to preset = \"reclaim\": add it, or write them into the scheme file";
-            return Err(self.error(at, message));
-        }
-        let nodes = [&file.fast, &file.slow].into_iter().flatten().map(Spanned::span);
-        let texts = [&file.fast_used, &file.cool_down]
-            .into_iter()
-            .flatten()
-            .map(Spanned::span);
-        if let Some(at) = nodes.chain(texts).next().filter(|_| !is_preset(file, "tier")) {
-            let message = "fast, slow, fast_used and cool_down belong to preset = \"tier\": add it, or write a scheme file";
-            return Err(ParseError::at_offset(self.text, at.start, message));
-        }
-        match (&file.preset, &file.schemes) {
-            (None, None) => Ok(Vec::new()),
-            (Some(preset), Some(_)) => Err(self.error(preset, "give a preset or a scheme file, not both")),
-            (None, Some(path)) => self.scheme_file(path),
-            (Some(preset), None) => match preset.get_ref().as_str() {
-                "reclaim" => self.reclaim(file).map(|scheme| vec![scheme]),
-                "lru-sort" => Ok(preset::LruSort::default().schemes().into()),
-                "tier" => self.tier(file, preset),
-                "huge-pages" => thermo_schemes::parse("ethp.damos", HUGE_PAGES),
-                other => {
-                    let message = format!("{other:?} is not a preset: use {PRESETS}");
-                    Err(self.error(preset, message))
-                }
-            },
-        }
-    }
-
-    /// Memory tiers between two nodes.
-    fn tier(&self, file: &file::Policy, at: &Spanned<String>) -> Result<Vec<Scheme>, ParseError> {
-        let (Some(fast), Some(slow)) = (&file.fast, &file.slow) else {
-            let message = "preset tier needs its memory nodes: add fast = 0 and slow = 1, for example";
-            return Err(self.error(at, message));
-        };
-        let base = preset::Tier::default();
-        let tier = preset::Tier {
-            fast: *fast.get_ref(),
-            slow: *slow.get_ref(),
-            fast_used: self.value(file.fast_used.as_ref(), base.fast_used)?,
-            ..base
-        };
-        tier.check().map_err(|error| self.error(at, error.to_string()))?;
-        Ok(tier.schemes().into())
-    }
-
-    fn scheme_file(&self, path: &Spanned<String>) -> Result<Vec<Scheme>, ParseError> {
-        let file = self.folder.join(path.get_ref());
-        let text = std::fs::read_to_string(&file)
-            .map_err(|error| self.error(path, format!("cannot read {}: {error}", file.display())))?;
-        let name = file.display().to_string();
-        thermo_schemes::parse(&name, &text).map_err(|error| self.error(path, error.in_file(&name)))
-    }
-
-    /// Proactive reclaim that is always active: the guard holds it back, not watermarks.
-    fn reclaim(&self, file: &file::Policy) -> Result<Scheme, ParseError> {
-        let is_auto = file.min_age.as_ref().is_none_or(|age| age.get_ref() == "auto");
-        if let Some(at) = file.max_refaults.as_ref().filter(|_| !is_auto) {
-            let message =
-                "max_refaults is the bound of an automatic age: give min_age = \"auto\", or leave it out";
-            return Err(self.error(at, message));
-        }
-        let default: SharePerMinute = AutoAge::default().max_refaults;
-        let max_refaults = self.value(file.max_refaults.as_ref(), default)?;
-        let base = preset::Reclaim::default();
-        let min_age = match &file.min_age {
-            Some(age) if !is_auto => self.value(Some(age), base.min_age)?,
-            _ => base.min_age,
-        };
-        let mut scheme = preset::Reclaim {
-            min_age,
-            auto_age: is_auto.then_some(AutoAge { max_refaults }),
-            ..base
-        }
-        .scheme();
-        scheme.watermarks = thermo_engine::scheme::Watermarks::default();
-        debug_assert_eq!(scheme.action, Action::Pageout);
-        Ok(scheme)
-    }
-
-    fn target_name(&self, given: Option<&Spanned<String>>) -> Result<TargetName, ParseError> {
-        let Some(given) = given else {
-            return Ok(TargetName::default());
-        };
-        let known = PLACEHOLDERS.map(|(name, _)| name);
-        let rest = known
-            .iter()
-            .fold(given.get_ref().clone(), |text, name| text.replace(name, ""));
-        if rest.contains(['{', '}']) || given.get_ref().is_empty() {
-            let message = format!("a target's name is a text with {}", known.join(", "));
-            return Err(self.error(given, message));
-        }
-        let name = TargetName(Some(given.get_ref().clone()));
-        if name.needs() != Awaits::Nothing && !self.knows_pods {
-            return Err(self.error(given, format!("the names of pods are {ADD_KUBERNETES}")));
-        }
-        Ok(name)
-    }
-
-    fn rule(&self, given: Spanned<file::Match>) -> Result<MatchRule, ParseError> {
-        let span = given.span();
-        let file = given.into_inner();
-        let keys = [
-            (Kind::Unit, file.unit),
-            (Kind::Cgroup, file.cgroup),
-            (Kind::Exe, file.exe),
-            (Kind::Command, file.command),
-            (Kind::User, file.user),
-            (Kind::Env, file.env),
-            (Kind::Container, file.container),
-            (Kind::Namespace, file.namespace),
-            (Kind::Pod, file.pod),
-            (Kind::Label, file.label),
-            (Kind::ContainerName, file.container_name),
-        ];
-        let mut conditions = Vec::new();
-        for (kind, texts) in keys {
-            let Some(texts) = texts else { continue };
-            let one = |text: &String| match_value(kind, text).map_err(|error| self.error(&texts, error));
-            let values: Result<Vec<Value>, ParseError> = texts.get_ref().as_slice().iter().map(one).collect();
-            conditions.push(Condition::new(kind, values?));
-        }
-        if conditions.is_empty() {
-            let message = "a policy matches something: give unit, cgroup, exe, command, user, env, container, \
-                           namespace, pod, label or container_name";
-            return Err(ParseError::at_offset(self.text, span.start, message));
-        }
-        let rule = MatchRule::new(conditions);
-        if let Some(kind) = rule.pod_condition().filter(|_| !self.knows_pods) {
-            let message = format!("{} is {ADD_KUBERNETES}", kind.name());
-            return Err(ParseError::at_offset(self.text, span.start, message));
-        }
-        Ok(rule)
-    }
-}
-
-fn match_value(kind: Kind, text: &str) -> Result<Value, String> {
-    let test = match kind {
-        Kind::User => Test::User(user(text)?),
-        Kind::Container => Test::Prefix(text.to_owned()),
-        Kind::Label if text.is_empty() || text.starts_with('=') => {
-            return Err("give a label as NAME=VALUE, or NAME for any value".to_owned());
-        }
-        Kind::Env | Kind::Label if !text.contains('=') => Test::Prefix(format!("{text}=")),
-        Kind::Unit if !text.contains('.') => glob(&format!("{text}.service"))?,
-        _ => glob(text)?,
-    };
-    let text = text.to_owned();
-    Ok(Value { text, test })
-}
-
-/// A pattern in which `*` does not match a slash, and `**` does.
-fn glob(pattern: &str) -> Result<Test, String> {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    let glob = glob.map_err(|error| format!("{error}: write a name, or a pattern with *"))?;
-    Ok(Test::Glob(glob.compile_matcher()))
-}
-
-fn user(text: &str) -> Result<u32, String> {
-    if let Ok(uid) = text.parse() {
-        return Ok(uid);
-    }
-    let passwd = std::fs::read_to_string("/etc/passwd")
-        .map_err(|error| format!("cannot read /etc/passwd: {error}. Give the user ID"))?;
-    user_id(&passwd, text).ok_or_else(|| format!("no user {text:?} in /etc/passwd: give the user ID"))
 }
