@@ -6,7 +6,8 @@
 //! repeated replaces the file, so each row counts once. The columns are declared once, in `columns`; the
 //! writer, the reader and the schema follow from them.
 //!
-//! This crate opens no files and reads no clock.
+//! [`finished`] and [`remove`] are for the folder in which files wait. The rest of this crate opens no files
+//! and reads no clock.
 
 // Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
 // (CONTRIBUTING.md, Style).
@@ -24,6 +25,7 @@
 mod columns;
 mod error;
 mod facts;
+mod folder;
 mod name;
 mod read;
 mod row;
@@ -32,6 +34,7 @@ mod write;
 pub use columns::message_type;
 pub use error::FleetError;
 pub use facts::{FileFacts, SCHEMA};
+pub use folder::{Finished, finished, remove};
 pub use name::{clean_name, file_name};
 pub use read::read;
 pub use row::{Mode, Row, RowKind};

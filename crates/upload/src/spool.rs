@@ -7,21 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
-
-/// Folders below the spool: date and cluster.
-const DEPTH: usize = 2;
+use thermo_fleet::Finished;
 
 /// The folder in which finished files wait.
 #[derive(Debug)]
 pub struct Spool {
     root: PathBuf,
-}
-
-/// A file that waits.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Waiting {
-    /// Path below the spool. Names begin with the date, so the oldest day sorts first.
-    pub name: String,
 }
 
 /// The content of a file, and what identifies this content.
@@ -76,39 +67,15 @@ impl Spool {
     ///
     /// # Errors
     /// A folder cannot be read.
-    pub fn waiting(&self) -> io::Result<Vec<Waiting>> {
-        let mut files = Vec::new();
-        self.collect(&self.root, DEPTH, &mut files)?;
-        files.sort();
-        Ok(files)
-    }
-
-    fn collect(&self, folder: &Path, depth: usize, files: &mut Vec<Waiting>) -> io::Result<()> {
-        let entries = match fs::read_dir(folder) {
-            // The agent drops old files and their folders meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && folder != self.root => return Ok(()),
-            entries => entries?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            let (path, kind) = (entry.path(), entry.file_type()?);
-            if kind.is_dir() && depth > 0 {
-                self.collect(&path, depth - 1, files)?;
-            } else if kind.is_file() && depth == 0 && path.extension().is_some_and(|end| end == "parquet") {
-                let name = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
-                files.extend(name.map(|name| Waiting {
-                    name: name.to_owned(),
-                }));
-            }
-        }
-        Ok(())
+    pub fn waiting(&self) -> io::Result<Vec<Finished>> {
+        thermo_fleet::finished(&self.root)
     }
 
     /// Reads a file. `None`: it has gone meanwhile.
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn read(&self, file: &Waiting) -> io::Result<Option<Content>> {
+    pub fn read(&self, file: &Finished) -> io::Result<Option<Content>> {
         let path = self.root.join(&file.name);
         let read = || {
             let state = FileState::of(&fs::metadata(&path)?)?;
@@ -126,23 +93,14 @@ impl Spool {
     ///
     /// # Errors
     /// It cannot be removed.
-    pub fn remove(&self, file: &Waiting, content: &Content) -> io::Result<()> {
+    pub fn remove(&self, file: &Finished, content: &Content) -> io::Result<()> {
         let path = self.root.join(&file.name);
         match fs::metadata(&path).and_then(|metadata| FileState::of(&metadata)) {
-            Ok(state) if state == content.state => fs::remove_file(&path)?,
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Ok(state) if state != content.state => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
-        for folder in path.ancestors().skip(1).take(DEPTH) {
-            match fs::remove_dir(folder) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => break,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        thermo_fleet::remove(&self.root, &file.name).map(drop)
     }
 }
 
@@ -160,30 +118,6 @@ mod tests {
         }
         let spool = Spool::open(folder.path()).unwrap();
         (folder, spool)
-    }
-
-    #[test]
-    fn finished_files_wait_oldest_first() {
-        let (_folder, spool) = spool(&[
-            "date=2026-11-03/cluster=a/n.2.v1.parquet",
-            "date=2026-11-02/cluster=a/n.1.v1.parquet",
-            "date=2026-11-02/cluster=a/n.3.v1.parquet.part",
-            "window.jsonl",
-            "date=2026-11-02/stray.parquet",
-        ]);
-        let names: Vec<String> = spool
-            .waiting()
-            .unwrap()
-            .into_iter()
-            .map(|file| file.name)
-            .collect();
-        assert_eq!(
-            names,
-            [
-                "date=2026-11-02/cluster=a/n.1.v1.parquet",
-                "date=2026-11-03/cluster=a/n.2.v1.parquet"
-            ]
-        );
     }
 
     #[test]

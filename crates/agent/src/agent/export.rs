@@ -25,10 +25,14 @@ impl Agent {
             self.warn(format!("cannot create {}: {error}", config.folder.display()));
         }
         let (exporter, warning) = Exporter::new(config, &self.config.state_dir, now_ms);
-        self.exporter = Some(exporter);
         if let Some(warning) = warning {
             self.warn(warning);
         }
+        match exporter.status() {
+            Ok(status) => self.export_status = status,
+            Err(error) => self.warn(format!("the files for the fleet cannot be read: {error}")),
+        }
+        self.exporter = Some(exporter);
     }
 
     /// Writes the rows of an interval that is over.

@@ -1,10 +1,10 @@
-//! The folder in which finished files wait until `thermo-upload`, or whoever else, takes them.
+//! A folder of finished files, of which those of this machine are bounded.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use thermo_fleet::clean_name;
+use thermo_fleet::{Finished, clean_name};
 use thermo_kernel::durable_file;
 
 use crate::config::ExportConfig;
@@ -20,69 +20,61 @@ pub struct Folder {
     max_bytes: Option<u64>,
 }
 
-/// A file that waits. The oldest day sorts first.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Waiting {
-    /// The day and the start of the window.
-    age: (String, u64),
-    /// The file.
-    pub path: PathBuf,
-    /// Its size.
-    pub bytes: u64,
-}
-
 impl Folder {
-    /// The folder of a configuration.
+    /// The folder at `root`, for the files of a configuration.
     #[must_use]
-    pub fn new(config: &ExportConfig) -> Self {
+    pub fn new(root: PathBuf, config: &ExportConfig) -> Self {
         Self {
-            root: config.folder.clone(),
-            cluster: format!("cluster={}", clean_name(&config.cluster)),
-            node: format!("{}.", clean_name(&config.node)),
+            root,
+            cluster: clean_name(&config.cluster),
+            node: clean_name(&config.node),
             max_bytes: config.max_size.map(|size| size.0),
         }
     }
 
-    /// Moves the file `from` to `to` in this folder, whole or not at all. It may be on another disk.
-    ///
-    /// # Errors
-    /// `to` cannot be written; then `from` stays.
-    pub(super) fn take(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let content = fs::read(from)?;
-        fs::create_dir_all(to.parent().unwrap_or(&self.root))?;
-        durable_file::replace(to, &content)?;
-        fs::remove_file(from)
+    /// Where the file `name` is.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
     }
 
-    /// The files of this node, the oldest first.
+    /// The files of this machine, the oldest first.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn waiting(&self) -> io::Result<Vec<Waiting>> {
-        let mut files = Vec::new();
-        for day in entries(&self.root)? {
-            let name = day.file_name().to_string_lossy().into_owned();
-            if !name.starts_with("date=") {
-                continue;
-            }
-            for entry in entries(&day.path().join(&self.cluster))? {
-                let start = self.window_start(&entry.file_name().to_string_lossy());
-                let Some(start) = start else { continue };
-                files.push(Waiting {
-                    age: (name.clone(), start),
-                    path: entry.path(),
-                    bytes: entry.metadata().map_or(0, |metadata| metadata.len()),
-                });
-            }
-        }
-        files.sort();
+    pub fn files(&self) -> io::Result<Vec<Finished>> {
+        let mut files = thermo_fleet::finished(&self.root)?;
+        files.retain(|file| file.cluster == self.cluster && file.node == self.node);
         Ok(files)
     }
 
-    /// The start of the window in the name of a file of this node.
-    fn window_start(&self, name: &str) -> Option<u64> {
-        let rest = name.strip_prefix(&self.node)?.strip_suffix(".parquet")?;
-        rest.split('.').next()?.parse().ok()
+    /// Writes the file `name`, whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
+        durable_file::replace(&path, content)
+    }
+
+    /// Moves the file `name` to the folder `to`, which may be on another disk.
+    ///
+    /// # Errors
+    /// It cannot be read here, or written there: then it stays here.
+    pub(super) fn move_to(&self, to: &Self, name: &str) -> io::Result<()> {
+        to.write(name, &fs::read(self.path(name))?)?;
+        thermo_fleet::remove(&self.root, name).map(drop)
+    }
+
+    /// The size of a file; 0 where it was taken meanwhile.
+    ///
+    /// # Errors
+    /// Its size cannot be read.
+    pub(super) fn size(&self, file: &Finished) -> io::Result<u64> {
+        match fs::metadata(self.path(&file.name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            metadata => Ok(metadata?.len()),
+        }
     }
 
     /// Drops the oldest files until the others fit. Returns how many.
@@ -93,30 +85,25 @@ impl Folder {
         let Some(max_bytes) = self.max_bytes else {
             return Ok(0);
         };
-        let waiting = self.waiting()?;
-        let mut bytes: u64 = waiting.iter().map(|file| file.bytes).sum();
+        let files = self.files()?;
+        let sizes: Vec<u64> = files
+            .iter()
+            .map(|file| self.size(file))
+            .collect::<Result<_, _>>()?;
+        let mut bytes: u64 = sizes.iter().sum();
         let mut dropped = 0;
-        for file in waiting {
+        for (file, size) in files.iter().zip(sizes) {
             if bytes <= max_bytes {
                 break;
             }
-            match fs::remove_file(&file.path) {
-                Ok(()) => dropped += 1,
-                // It was taken meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-            bytes -= file.bytes;
+            dropped += u64::from(thermo_fleet::remove(&self.root, &file.name)?);
+            bytes -= size;
         }
         Ok(dropped)
     }
-}
 
-/// The entries of a folder; none if there is no folder.
-fn entries(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
-    match fs::read_dir(folder) {
-        Ok(entries) => entries.collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
+    /// Where the folder is.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 }

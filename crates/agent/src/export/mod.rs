@@ -1,10 +1,11 @@
 //! What the fleet is told: the rows of each interval, in files of a window.
 //!
 //! [`Sums`] adds what happens between two intervals. [`Exporter`] makes rows of them and of what the targets
-//! hold, and keeps the rows of the window in one file in the state directory, written anew at each interval:
-//! after a crash, at most the interval that ran is lost. When the window is over, the file moves to the
-//! export folder under a name that depends only on cluster, node and window ([`thermo_fleet::file_name`]).
-//! The folder is bounded: the oldest files are dropped, and counted.
+//! hold, and keeps the rows of the window in one file, written anew at each interval: after a crash, at most
+//! the interval that ran is lost. Its name depends only on cluster, node and window
+//! ([`thermo_fleet::file_name`]). The file is in a folder of the state directory until the window is over,
+//! and for as long as the export folder cannot be written. Both folders are bounded: the oldest files are
+//! dropped, and counted.
 
 mod folder;
 mod sums;
@@ -15,15 +16,14 @@ use std::path::{Path, PathBuf};
 
 use thermo_engine::access_tables::NR_AGES;
 use thermo_fleet::{FileFacts, FleetError, Mode, Row, RowKind, file_name};
-use thermo_kernel::durable_file;
 
-pub use self::folder::{Folder, Waiting};
+use self::folder::Folder;
 pub use self::sums::Sums;
 use crate::api::{self, UnixMillis};
 use crate::config::ExportConfig;
 
-/// The rows of the window that runs, in the state directory.
-const WINDOW_FILE: &str = "export-window.parquet";
+/// The folder in the state directory with the file of the window that runs.
+const WINDOW_FOLDER: &str = "export-window";
 /// A shorter interval is not worth a row.
 const MIN_INTERVAL_MS: u64 = 1000;
 
@@ -31,7 +31,9 @@ const MIN_INTERVAL_MS: u64 = 1000;
 #[derive(Debug)]
 pub struct Exporter {
     config: ExportConfig,
-    state_dir: PathBuf,
+    /// The file of the window that runs, and finished files that could not be moved to `folder`.
+    unfinished: Folder,
+    /// Where finished files wait until they are taken.
     folder: Folder,
     /// The window that runs, with its rows.
     window: Option<(FileFacts, Vec<Row>)>,
@@ -62,29 +64,19 @@ pub enum ExportError {
 
 impl Exporter {
     /// Begins at `now_ms`. The rows of a window that an agent before this one did not finish are taken over.
-    /// The second value warns of rows that cannot be read, which are lost.
+    /// The second value warns of rows that cannot be read.
     #[must_use]
     pub fn new(config: ExportConfig, state_dir: &Path, now_ms: UnixMillis) -> (Self, Option<String>) {
-        let path = state_dir.join(WINDOW_FILE);
-        let window = match fs::read(&path) {
-            Ok(bytes) => thermo_fleet::read(bytes)
-                .map(Some)
-                .map_err(|error| error.to_string()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.to_string()),
-        };
-        let (window, warning) = match window {
+        let unfinished = Folder::new(state_dir.join(WINDOW_FOLDER), &config);
+        let (window, warning) = match read_newest(&unfinished) {
             Ok(window) => (window, None),
-            Err(error) => {
-                let lost = format!("{} cannot be read, its rows are lost: {error}", path.display());
-                (None, Some(lost))
-            }
+            Err(why) => (None, Some(format!("{why}: a new window begins"))),
         };
         let exporter = Self {
-            folder: Folder::new(&config),
+            folder: Folder::new(config.folder.clone(), &config),
+            unfinished,
             begin_ms: now_ms,
             next_ms: next_multiple(now_ms, config.every_ms()),
-            state_dir: state_dir.to_owned(),
             window,
             dropped: 0,
             sums: Sums::default(),
@@ -103,8 +95,9 @@ impl Exporter {
     /// Writes the rows of the interval that ends now. Their times, and their node, are filled in here.
     ///
     /// # Errors
-    /// The rows or a file cannot be written. Rows of the window that runs are written with the next interval.
-    /// While a finished window cannot be moved to the folder, rows of later intervals are lost.
+    /// The rows or a file cannot be written, and it is tried again with the next interval. While the export
+    /// folder cannot be written, files wait in the state directory. While that cannot be written, the rows of
+    /// one window wait in memory, and those of later windows are lost.
     pub fn add(&mut self, now_ms: UnixMillis, rows: Vec<Row>) -> Result<(), ExportError> {
         let every_ms = self.config.every_ms();
         let interval_ms = now_ms.saturating_sub(self.begin_ms);
@@ -116,16 +109,17 @@ impl Exporter {
         (self.begin_ms, self.next_ms) = (now_ms, next_multiple(now_ms, every_ms));
         if interval_ms >= MIN_INTERVAL_MS {
             let node = self.config.node.clone();
-            self.window_of(time_ms)?.extend(rows.into_iter().map(|row| Row {
-                time_ms,
-                interval_ms,
-                node: node.clone(),
-                ..row
-            }));
+            self.window_of(time_ms, now_ms)?
+                .extend(rows.into_iter().map(|row| Row {
+                    time_ms,
+                    interval_ms,
+                    node: node.clone(),
+                    ..row
+                }));
         }
         self.save(now_ms)?;
         // A window that ends with this interval is complete.
-        self.close_if_over(next_multiple(time_ms, every_ms))
+        self.move_finished(next_multiple(time_ms, every_ms))
     }
 
     /// Files and bytes in the folder, and how many files were dropped since the start.
@@ -133,47 +127,54 @@ impl Exporter {
     /// # Errors
     /// The folder cannot be read.
     pub fn status(&self) -> Result<api::Export, ExportError> {
-        let waiting = self.folder.waiting().map_err(|source| ExportError::Io {
-            path: self.config.folder.clone(),
-            source,
-        })?;
+        let read = || {
+            let files = self.folder.files()?;
+            let sizes = files.iter().map(|file| self.folder.size(file));
+            Ok((files.len() as u64, sizes.sum::<io::Result<u64>>()?))
+        };
+        let (files, bytes) = read().map_err(|source| failure(self.folder.root(), source))?;
         Ok(api::Export {
-            files: waiting.len() as u64,
-            bytes: waiting.iter().map(|file| file.bytes).sum(),
+            files,
+            bytes,
             dropped_files: self.dropped,
         })
     }
 
-    /// The rows of the window that an interval which ends at `time_ms` is in. A window before it is over.
-    fn window_of(&mut self, time_ms: UnixMillis) -> Result<&mut Vec<Row>, ExportError> {
-        self.close_if_over(time_ms)?;
+    /// The rows of the window that an interval which ends at `time_ms` is in. A change of the configuration,
+    /// or an upgrade, does not end a window: only its name tells it from others.
+    fn window_of(&mut self, time_ms: UnixMillis, now_ms: UnixMillis) -> Result<&mut Vec<Row>, ExportError> {
         let facts = self.facts(time_ms);
+        if let Some((before, _)) = &self.window
+            && file_name(before)? != file_name(&facts)?
+        {
+            self.save(now_ms)?;
+            self.window = None;
+        }
         let (window, rows) = self.window.get_or_insert_default();
         *window = facts;
         Ok(rows)
     }
 
-    /// Moves the window that runs to the folder if an interval that ends at `time_ms` is not in it. The name
-    /// tells windows apart: what else differs after a change of the configuration, or an upgrade, does not
-    /// end a window.
-    fn close_if_over(&mut self, time_ms: UnixMillis) -> Result<(), ExportError> {
-        let Some((facts, _)) = &self.window else {
-            return Ok(());
-        };
-        let name = file_name(facts)?;
-        if name == file_name(&self.facts(time_ms))? {
-            return Ok(());
+    /// Moves finished files to the export folder: all but that of the window which an interval that ends at
+    /// `time_ms` is in.
+    fn move_finished(&mut self, time_ms: UnixMillis) -> Result<(), ExportError> {
+        let running = file_name(&self.facts(time_ms))?;
+        if let Some((window, _)) = &self.window
+            && file_name(window)? != running
+        {
+            self.window = None;
         }
-        let from = self.state_dir.join(WINDOW_FILE);
-        let to = self.config.folder.join(name);
-        self.folder
-            .take(&from, &to)
-            .map_err(|source| ExportError::Io { path: to, source })?;
-        self.window = None;
-        self.dropped += self.folder.drop_oldest().map_err(|source| ExportError::Io {
-            path: self.config.folder.clone(),
-            source,
-        })?;
+        let in_state = |source| failure(self.unfinished.root(), source);
+        self.dropped += self.unfinished.drop_oldest().map_err(in_state)?;
+        for file in self.unfinished.files().map_err(in_state)? {
+            if file.name != running {
+                self.unfinished
+                    .move_to(&self.folder, &file.name)
+                    .map_err(|source| failure(&self.folder.path(&file.name), source))?;
+            }
+        }
+        let dropped = self.folder.drop_oldest();
+        self.dropped += dropped.map_err(|source| failure(self.folder.root(), source))?;
         Ok(())
     }
 
@@ -203,9 +204,34 @@ impl Exporter {
         };
         let mut bytes = Vec::new();
         thermo_fleet::write(&facts, rows, &mut bytes)?;
-        let path = self.state_dir.join(WINDOW_FILE);
-        durable_file::replace(&path, &bytes).map_err(|source| ExportError::Io { path, source })
+        let name = file_name(&facts)?;
+        self.unfinished
+            .write(&name, &bytes)
+            .map_err(|source| failure(&self.unfinished.path(&name), source))
     }
+}
+
+/// The rows of the newest file of a folder; `None`: it is empty.
+fn read_newest(folder: &Folder) -> Result<Option<(FileFacts, Vec<Row>)>, String> {
+    let files = folder
+        .files()
+        .map_err(|error| format!("cannot read {}: {error}", folder.root().display()))?;
+    let Some(newest) = files.last() else {
+        return Ok(None);
+    };
+    let path = folder.path(&newest.name);
+    let read = || {
+        thermo_fleet::read(fs::read(&path).map_err(|error| error.to_string())?)
+            .map_err(|error| error.to_string())
+    };
+    read()
+        .map(Some)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn failure(path: &Path, source: io::Error) -> ExportError {
+    let path = path.to_owned();
+    ExportError::Io { path, source }
 }
 
 const fn next_multiple(time: u64, step: u64) -> u64 {

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 use thermo_engine::ops::Applied;
+use thermo_fleet::Finished;
 use thermo_units::{Bytes, Nanos};
 
 use super::*;
@@ -36,16 +37,16 @@ impl Setup {
 
     /// The finished files: name, and the minute after noon at which each row ends.
     fn files(&self) -> Vec<(String, Vec<i64>)> {
-        let exporter = self.exporter(NOON_MS);
-        let waiting = exporter.folder.waiting().unwrap();
-        let content = |file: &Waiting| {
-            let (_, rows) = thermo_fleet::read(fs::read(&file.path).unwrap()).unwrap();
-            let name = file.path.strip_prefix(&self.config.folder).unwrap();
+        let folder = &self.config.folder;
+        let content = |file: Finished| {
+            let (_, rows) = thermo_fleet::read(fs::read(folder.join(&file.name)).unwrap()).unwrap();
             let minute =
                 |row: &Row| (row.time_ms.cast_signed() - NOON_MS.cast_signed()) / MINUTE_MS.cast_signed();
-            (name.display().to_string(), rows.iter().map(minute).collect())
+            (file.name, rows.iter().map(minute).collect())
         };
-        waiting.iter().map(content).collect()
+        let mut files = thermo_fleet::finished(folder).unwrap();
+        files.retain(|file| file.node == self.config.node);
+        files.into_iter().map(content).collect()
     }
 }
 
@@ -169,9 +170,11 @@ fn oldest_files_are_dropped() {
 #[test]
 fn unreadable_window_is_told() {
     let setup = Setup::new();
-    fs::write(setup.state.path().join(WINDOW_FILE), "torn").unwrap();
+    let torn = setup.state.path().join(WINDOW_FOLDER).join(name(0));
+    fs::create_dir_all(torn.parent().unwrap()).unwrap();
+    fs::write(torn, "torn").unwrap();
     let (mut exporter, warning) = Exporter::new(setup.config.clone(), setup.state.path(), NOON_MS);
-    assert!(warning.unwrap().contains("its rows are lost"));
+    assert!(warning.unwrap().ends_with("a new window begins"));
     exporter.add(NOON_MS + 60 * MINUTE_MS, vec![row(1)]).unwrap();
     assert_eq!(setup.files(), [(name(0), vec![60])]);
 }
@@ -182,11 +185,36 @@ fn rows_wait_for_a_folder_that_cannot_be_written() {
     fs::write(&setup.config.folder, "not a folder").unwrap();
     let mut exporter = setup.exporter(NOON_MS);
     assert!(exporter.add(NOON_MS + 60 * MINUTE_MS, vec![row(1)]).is_err());
+    assert!(exporter.add(NOON_MS + 65 * MINUTE_MS, vec![row(2)]).is_err());
+    drop(exporter);
+    let mut exporter = setup.exporter(NOON_MS + 65 * MINUTE_MS);
+    assert!(exporter.add(NOON_MS + 120 * MINUTE_MS, vec![row(3)]).is_err());
     fs::remove_file(&setup.config.folder).unwrap();
-    exporter.add(NOON_MS + 65 * MINUTE_MS, vec![row(2)]).unwrap();
-    assert_eq!(setup.files(), [(name(0), vec![60])]);
-    exporter.add(NOON_MS + 120 * MINUTE_MS, vec![]).unwrap();
-    assert_eq!(setup.files(), [(name(0), vec![60]), (name(60), vec![65])]);
+    exporter.add(NOON_MS + 125 * MINUTE_MS, vec![row(4)]).unwrap();
+    assert_eq!(setup.files(), [(name(0), vec![60]), (name(60), vec![65, 120])]);
+    exporter.add(NOON_MS + 180 * MINUTE_MS, vec![]).unwrap();
+    assert_eq!(setup.files().last(), Some(&(name(120), vec![125])));
+}
+
+#[test]
+fn files_that_wait_for_the_folder_are_bounded() {
+    let mut setup = Setup::new();
+    setup.config.max_size = Some(Bytes::kib(20));
+    fs::write(&setup.config.folder, "not a folder").unwrap();
+    let mut exporter = setup.exporter(NOON_MS);
+    for hour in 1..=10 {
+        assert!(
+            exporter
+                .add(NOON_MS + hour * 60 * MINUTE_MS, vec![row(hour)])
+                .is_err()
+        );
+    }
+    fs::remove_file(&setup.config.folder).unwrap();
+    exporter.add(NOON_MS + 605 * MINUTE_MS, vec![]).unwrap();
+    let (kept, dropped) = (setup.files(), exporter.status().unwrap().dropped_files);
+    assert_eq!(kept.last(), Some(&(name(540), vec![600])), "the newest is kept");
+    assert!(dropped > 0);
+    assert_eq!(kept.len() as u64 + dropped, 10);
 }
 
 #[test]
