@@ -22,5 +22,5 @@ pub mod preset;
 
 pub use actor::{
     Actor, HugeOptions, MigrationMeter, Moved, PageoutLimits, RefaultCheck, RefaultMeter, Returns,
-    below_swap_floor, check_destinations,
+    below_swap_floor, check_destinations, check_goal_node,
 };

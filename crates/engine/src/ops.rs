@@ -221,6 +221,15 @@ impl Applied {
     }
 }
 
+/// How many of some pages are in memory, and on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeCount {
+    /// Pages in memory whose node is known.
+    pub resident: u64,
+    /// Those of them on the node.
+    pub on_node: u64,
+}
+
 /// Result of a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -324,6 +333,18 @@ pub trait Operations {
         run: &TargetRange,
     ) -> Vec<AddrRange> {
         vec![run.range]
+    }
+
+    /// Counts which of `pages` are on memory node `nid`. Each page is given by its target and address; they
+    /// are sorted by target, then address. Used for quota goals, a few thousand pages a quota window.
+    ///
+    /// # Errors
+    /// [`OpsError::Unsupported`] if this machine has no such node, or no node of a page is known.
+    fn count_on_node(&mut self, _nid: u32, _pages: &[(TargetId, Addr)]) -> Result<NodeCount, OpsError> {
+        Err(OpsError::Unsupported {
+            what: "the goal node_eligible_mem_bp".to_owned(),
+            why: "the memory nodes of pages are not known here".to_owned(),
+        })
     }
 
     /// Applies `request.action` to the ranges. A range that cannot be acted on is skipped with a reason; the

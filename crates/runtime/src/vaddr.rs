@@ -7,7 +7,7 @@ use thermo_actions::{Actor, Returns};
 use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::ops::TargetRange;
-use thermo_engine::ops::{CheckResult, Outcome, Probe, Request};
+use thermo_engine::ops::{CheckResult, NodeCount, Outcome, Probe, Request};
 use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_engine::scheme::{Destination, SystemMetric};
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
@@ -148,6 +148,10 @@ impl Operations for Vaddr {
         }
         self.actor
             .pending(process, action, target_range, self.tracker.inspector())
+    }
+
+    fn count_on_node(&mut self, nid: u32, pages: &[(TargetId, Addr)]) -> Result<NodeCount, OpsError> {
+        self.actor.count_on_node(self.targets.processes(), nid, pages)
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {

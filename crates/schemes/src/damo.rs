@@ -117,9 +117,15 @@ pub(crate) fn goals(quota: &Quota) -> Vec<Value> {
             let (name, nid, path) = metric_fields(metric);
             json!({ "metric": name, "target_value": target, "current_value": 0, "nid": nid, "path": path })
         }
+        Goal::NodeEligibleMem { nid, target } => {
+            json!({ "metric": NODE_ELIGIBLE, "target_value": target, "current_value": 0, "nid": nid, "path": null })
+        }
     };
     quota.goals.iter().map(value).collect()
 }
+
+/// The name of [`Goal::NodeEligibleMem`] in every format.
+pub(crate) const NODE_ELIGIBLE: &str = "node_eligible_mem_bp";
 
 /// A metric's name in files, its node and its control group.
 pub(crate) fn metric_fields(metric: &SystemMetric) -> (&'static str, Option<u32>, Option<&str>) {

@@ -191,6 +191,12 @@ fn goal(goal: &Goal) -> String {
         Goal::UserInput { target, current } => {
             format!("the value given by the user from {current} to {target}")
         }
+        Goal::NodeEligibleMem { nid, target } => {
+            format!(
+                "the part of this memory that is on node {nid} to {}",
+                share(*target)
+            )
+        }
         Goal::Metric { metric, target } => match metric {
             SystemMetric::SomeMemPsiUs => {
                 format!(

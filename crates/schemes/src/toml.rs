@@ -10,7 +10,7 @@ use thermo_engine::scheme::{
 use thermo_units::Nanos;
 use thermo_units::text::ParseError;
 
-use crate::damo::{metric_fields, target_nid, tuner, watermark_metric};
+use crate::damo::{NODE_ELIGIBLE, metric_fields, target_nid, tuner, watermark_metric};
 use crate::tree::{Fields, parse_toml};
 use crate::vocabulary::TOML;
 use crate::{exact, read};
@@ -141,6 +141,10 @@ fn goal(goal: &Goal) -> String {
         Goal::UserInput { target, current } => {
             let (target, current) = (number(*target), number(*current));
             format!("{{ metric = \"user_input\", target_value = {target}, current_value = {current} }}")
+        }
+        Goal::NodeEligibleMem { nid, target } => {
+            let target = number(*target);
+            format!("{{ metric = \"{NODE_ELIGIBLE}\", target_value = {target}, nid = {nid} }}")
         }
         Goal::Metric { metric, target } => {
             let (name, nid, path) = metric_fields(metric);

@@ -143,10 +143,10 @@ fn json_errors_have_position_and_correction() {
             "does not move memory",
         ),
         (
-            "[{\"action\": \"stat\", \"quotas\": {\"goals\": [{\"metric\": \"node_eligible_mem_bp\", \"target_value\": 5}]}}]",
+            "[{\"action\": \"stat\", \"quotas\": {\"goals\": [{\"metric\": \"node_ineligible_mem_bp\", \"target_value\": 5}]}}]",
             1,
             53,
-            "physical memory",
+            "use node_eligible_mem_bp",
         ),
         (
             "[{\"action\": \"stat\", \"filters\": [{\"filter_type\": \"old\"}]}]",

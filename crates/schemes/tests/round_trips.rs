@@ -82,6 +82,7 @@ fn any_goal() -> impl Strategy<Value = Goal> {
             target
         }),
         (metric, 0..=10_000u64).prop_map(|(metric, target)| Goal::Metric { metric, target }),
+        (any::<u32>(), 0..=10_000u64).prop_map(|(nid, target)| Goal::NodeEligibleMem { nid, target }),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use thermo_engine::ops::{Applied, CheckResult, Outcome, Probe, Request, Skip, TargetRange};
+use thermo_engine::ops::{Applied, CheckResult, NodeCount, Outcome, Probe, Request, Skip, TargetRange};
 use thermo_engine::scan::ScanChunk;
 use thermo_engine::scheme::{Destination, OpsFilter, OpsFilterKind, SystemMetric, node_of};
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
@@ -388,6 +388,19 @@ impl Operations for Machine {
             }
         }
         pending
+    }
+
+    fn count_on_node(&mut self, nid: u32, pages: &[(TargetId, Addr)]) -> Result<NodeCount, OpsError> {
+        self.check_nodes(&[Destination::only(nid)])?;
+        let mut count = NodeCount::default();
+        for (id, addr) in pages {
+            let page = self.page(*id, *addr);
+            if let Some(page) = page.filter(|page| page.location == PageLocation::Present) {
+                count.resident += 1;
+                count.on_node += u64::from(page.node == nid);
+            }
+        }
+        Ok(count)
     }
 
     fn metric(&mut self, metric: &SystemMetric) -> Result<u64, OpsError> {

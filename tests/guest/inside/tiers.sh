@@ -217,4 +217,28 @@ tiers_refuse_bad_input() {
     is_on_slow_node || fail "memory moved: $on_fast bytes are on the fast node"
 }
 
-tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input"
+# Two schemes with opposite goals hold 60 % of the hot memory on the fast node.
+tiers_divide_hot_memory() {
+    need_two_nodes
+    without_huge_pages
+    start_on_slow_node phase_has_hot_only start_tier_workload
+    placement --range "$(region hot)"
+    [ "$on_fast" -eq 0 ] || fail "$on_fast bytes of the hot part begin on the fast node"
+    local nid percent seconds
+    for nid in 0 1; do
+        percent=$((60 - 20 * nid))
+        printf '[[scheme]]\naction = "migrate_hot"\ntarget_nid = %s\nnr_accesses = ["20%%", "100%%"]\n[scheme.quota]\nsz = "256K"\nreset_interval = "200ms"\ntuner = "temporal"\ngoals = [{ metric = "node_eligible_mem_bp", target_value = "%s%%", nid = %s }]\n' $nid $percent $nid
+    done >/tmp/divide.toml
+    for seconds in 10 20 40; do
+        run_thermo schemes apply /tmp/divide.toml --pid "$pid" --cpu 20% --duration "${seconds}s" >/dev/null ||
+            fail "schemes apply ended with $?: $(last_error)"
+        placement --range "$(region hot)"
+        note "after $seconds s more: $(share) % of the hot part is on the fast node"
+        ! awk -v share="$(share)" 'BEGIN { exit !(share >= 55) }' || break
+    done
+    awk -v share="$(share)" 'BEGIN { exit !(share >= 55 && share <= 66) }' || fail "$(share) % of the hot part is on the fast node, not 60 %"
+    placement --range "$(region cold)"
+    [ "$on_slow" -gt $((on_fast * 9)) ] || fail "$on_fast bytes of the cold part are on the fast node"
+}
+
+tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input tiers_divide_hot_memory"

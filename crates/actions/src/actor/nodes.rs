@@ -47,18 +47,31 @@ impl Nodes {
 /// # Errors
 /// [`OpsError::Unsupported`] with the first node that it lacks, and those that it has.
 pub fn check_destinations(root: &Path, destinations: &[Destination]) -> Result<(), OpsError> {
+    destinations
+        .iter()
+        .try_for_each(|node| check_node(root, node.nid, "migration to"))
+}
+
+/// Checks that this machine has the node of a goal for memory on a node, with memory.
+///
+/// # Errors
+/// [`OpsError::Unsupported`] with the nodes that it has.
+pub fn check_goal_node(root: &Path, nid: u32) -> Result<(), OpsError> {
+    check_node(root, nid, "a goal for memory on")
+}
+
+fn check_node(root: &Path, nid: u32, what: &str) -> Result<(), OpsError> {
     let nodes = node::members(root, NodeSet::HasMemory).unwrap_or_else(|_| node::ids(root));
-    let Some(missing) = destinations.iter().find(|node| !nodes.contains(&node.nid)) else {
+    if nodes.contains(&nid) {
         return Ok(());
-    };
+    }
     let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
-    let nid = missing.nid;
     let why = match node::memory(root, nid) {
         Ok(_) => format!("node {nid} has no memory"),
         Err(_) => format!("this machine has no node {nid}"),
     };
     Err(OpsError::Unsupported {
-        what: format!("migration to node {nid}"),
+        what: format!("{what} node {nid}"),
         why: format!("{why}; its nodes with memory are: {}", nodes.join(", ")),
     })
 }

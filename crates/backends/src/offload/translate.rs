@@ -79,8 +79,14 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
 }
 
 fn goal_obstacle(goal: &Goal, since: &dyn Fn(u32, u32, &str) -> Option<String>) -> Option<String> {
-    let Goal::Metric { metric, .. } = goal else {
-        return None;
+    let metric = match goal {
+        Goal::UserInput { .. } => return None,
+        Goal::NodeEligibleMem { .. } => {
+            let message = "in-kernel DAMON has the goal node_eligible_mem_bp for physical memory only, not for \
+                           address spaces";
+            return Some(message.to_owned());
+        }
+        Goal::Metric { metric, .. } => metric,
     };
     let what = "use this goal";
     match metric {
@@ -202,6 +208,7 @@ fn goal(goal: &Goal) -> damon::Goal {
             current_value: *current,
             ..base("user_input", *target)
         },
+        Goal::NodeEligibleMem { nid, target } => of_node("node_eligible_mem_bp", *target, *nid),
         Goal::Metric { metric, target } => match metric {
             SystemMetric::SomeMemPsiUs => base("some_mem_psi_us", *target),
             SystemMetric::NodeMemUsedBp { nid } => of_node("node_mem_used_bp", *target, *nid),
@@ -321,6 +328,10 @@ mod tests {
             allow: false,
         });
         assert!(obstacle(&filtered, &here).is_some_and(|message| message.contains("filter")));
+        let mut eligible = Scheme::new(Action::Stat);
+        eligible.quota.goals = vec![Goal::NodeEligibleMem { nid: 0, target: 1 }];
+        let message = obstacle(&eligible, &kernel("7.2.0")).unwrap_or_default();
+        assert!(message.contains("physical memory only"), "{message}");
         let auto = Scheme {
             auto_age: Some(AutoAge::default()),
             ..Scheme::new(Action::Pageout)

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
-use thermo_actions::check_destinations;
+use thermo_actions::{check_destinations, check_goal_node};
 use thermo_engine::Scheme;
 use thermo_engine::scheme::{Goal, OpsFilterKind};
 use thermo_kernel::cgroup::Group;
@@ -20,10 +20,12 @@ pub fn check(schemes: &[Scheme], reads_page_tables: bool) -> anyhow::Result<()> 
         let error_in = |why: String| anyhow!("scheme {index} ({}): {why}", scheme.action);
         check_destinations(root, &scheme.destinations).map_err(|error| error_in(error.to_string()))?;
         for goal in &scheme.quota.goals {
-            if let Goal::Metric { metric, .. } = goal {
-                metric::read(root, metric)
-                    .map_err(|error| error_in(format!("its goal cannot be read: {error}")))?;
-            }
+            let readable = match goal {
+                Goal::UserInput { .. } => Ok(()),
+                Goal::Metric { metric, .. } => metric::read(root, metric).map(|_| ()),
+                Goal::NodeEligibleMem { nid, .. } => check_goal_node(root, *nid),
+            };
+            readable.map_err(|error| error_in(format!("its goal cannot be read: {error}")))?;
         }
         for filter in &scheme.filters.ops {
             match &filter.kind {

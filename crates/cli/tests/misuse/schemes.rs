@@ -18,6 +18,10 @@ fn unreadable_goals_and_filters_are_refused() {
             "[[scheme]]\naction = \"stat\"\n[[scheme.filters]]\ntype = \"memcg\"\nmatching = true\nallow = true\nmemcg_path = \"/not/there\"\n",
             "its filter names no group",
         ),
+        (
+            "[[scheme]]\naction = \"stat\"\n[scheme.quota]\nsz = \"1M\"\nreset_interval = \"1s\"\ngoals = [{ metric = \"node_eligible_mem_bp\", nid = 1023, target_value = 1 }]\n",
+            "its goal cannot be read: a goal for memory on node 1023",
+        ),
     ] {
         fs::write(folder.path().join("s.toml"), scheme).unwrap();
         let arguments = [

@@ -10,13 +10,13 @@ use thermo_actions::Actor;
 use thermo_backends::Tracker;
 use thermo_backends::interference::{Announcement, Interference};
 use thermo_engine::action::Action;
-use thermo_engine::ops::{CheckResult, Outcome, Probe, Request, TargetRange};
+use thermo_engine::ops::{CheckResult, NodeCount, Outcome, Probe, Request, TargetRange};
 use thermo_engine::scheme::{Destination, SystemMetric};
 use thermo_engine::{Operations, OpsError, TargetId, TargetLayout};
 use thermo_kernel::maps;
 use thermo_kernel::pidfd::PidFd;
 use thermo_targets::{LayoutRule, Processes, TrackedProcesses, metric};
-use thermo_units::AddrRange;
+use thermo_units::{Addr, AddrRange};
 
 use super::build::{RangeSource, StagedTarget, TargetSelection};
 
@@ -208,6 +208,10 @@ impl Operations for Targets {
             true => self.actor.pending_migration(process, destinations, run.range),
             false => self.actor.pending(process, action, run, self.tracker.inspector()),
         })
+    }
+
+    fn count_on_node(&mut self, nid: u32, pages: &[(TargetId, Addr)]) -> Result<NodeCount, OpsError> {
+        self.actor.count_on_node(self.selected.processes(), nid, pages)
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {

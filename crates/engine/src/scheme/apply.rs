@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::candidate::{ApplyInput, ApplyTrigger, Candidate, TargetMut};
+use super::eligible::share_on_node;
 use super::feedback::Score;
+use super::goal::Goal;
 use super::migration::Selection;
 use super::select::select;
 use super::split::split_at;
@@ -81,6 +83,7 @@ impl SchemeState {
     fn renew_window(
         &mut self,
         index: usize,
+        targets: &[TargetMut<'_>],
         input: &ApplyInput<'_>,
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
@@ -89,11 +92,13 @@ impl SchemeState {
             return;
         }
         let mut warnings = Vec::new();
-        let score: Score = self.window.goals.score(
+        let mut totals = std::mem::take(&mut self.window.goals);
+        let score: Score = totals.score(
             &self.scheme.quota.goals,
-            &mut |metric| ops.metric(metric),
+            &mut |goal| self.value_of(goal, targets, input, ops),
             &mut |goal, error| warnings.push((goal, format!("goal {goal} is ignored: {error}"))),
         );
+        self.window.goals = totals;
         for (goal, text) in warnings {
             self.warn_once(WarningTopic::Goal(goal), index, &text, input.now, sink);
         }
@@ -102,6 +107,23 @@ impl SchemeState {
             self.stats.qt_exceeds += 1;
         }
         self.stats.effective_sz = self.window.reported_limit();
+    }
+
+    /// The current value of a goal; `None` if there is none this time.
+    fn value_of(
+        &self,
+        goal: &Goal,
+        targets: &[TargetMut<'_>],
+        input: &ApplyInput<'_>,
+        ops: &mut dyn Operations,
+    ) -> Result<Option<u64>, OpsError> {
+        match goal {
+            Goal::UserInput { current, .. } => Ok(Some(*current)),
+            Goal::Metric { metric, .. } => ops.metric(metric).map(Some),
+            Goal::NodeEligibleMem { nid, .. } => self.in_force().map_or(Ok(None), |scheme| {
+                share_on_node(&scheme, targets, input, *nid, ops)
+            }),
+        }
     }
 
     /// Selects memory within the quota, and splits regions at its ends.
@@ -113,7 +135,7 @@ impl SchemeState {
         ops: &mut dyn Operations,
         sink: &mut dyn Sink,
     ) -> Application {
-        self.renew_window(index, input, ops, sink);
+        self.renew_window(index, targets, input, ops, sink);
         let budget = self.window.remaining(&self.scheme.quota);
         let is_used_up = budget.is_some_and(|budget| budget < self.scheme.action.unit());
         let selected = match self.in_force().filter(|_| !is_used_up) {

@@ -43,32 +43,31 @@ pub(super) struct GoalTotals {
 }
 
 impl GoalTotals {
-    /// The present score of `goals`. A goal whose value cannot be read is ignored; `report` gets its index
-    /// and the error.
+    /// The present score of `goals`, from the value of each; `None`: there is no value this time. A goal
+    /// whose value cannot be read is ignored; `report` gets its index and the error.
     pub(super) fn score(
         &mut self,
         goals: &[Goal],
-        value_of: &mut dyn FnMut(&SystemMetric) -> Result<u64, OpsError>,
+        value_of: &mut dyn FnMut(&Goal) -> Result<Option<u64>, OpsError>,
         report: &mut dyn FnMut(usize, &OpsError),
     ) -> Score {
         self.totals.resize(goals.len(), None);
         let mut best = Score::Unmeasurable;
         for (index, goal) in goals.iter().enumerate() {
-            let score = match (goal, goal.target()) {
-                (_, 0) => continue,
-                (Goal::UserInput { current, .. }, target) => Score::Known(ratio(*current, target)),
-                (Goal::Metric { metric, .. }, target) => match value_of(metric) {
-                    Ok(value) => self
-                        .current_value(index, metric, value)
-                        .map_or(Score::NotYet, |value| Score::Known(ratio(value, target))),
-                    Err(error) => {
-                        report(index, &error);
-                        if matches!(error, OpsError::Unsupported { .. }) {
-                            continue;
-                        }
-                        Score::NotYet
+            if goal.target() == 0 {
+                continue;
+            }
+            let score = match value_of(goal) {
+                Ok(value) => value
+                    .and_then(|value| self.current_value(index, goal, value))
+                    .map_or(Score::NotYet, |value| Score::Known(ratio(value, goal.target()))),
+                Err(error) => {
+                    report(index, &error);
+                    if matches!(error, OpsError::Unsupported { .. }) {
+                        continue;
                     }
-                },
+                    Score::NotYet
+                }
             };
             best = match (best, score) {
                 (Score::Known(a), Score::Known(b)) => Score::Known(a.max(b)),
@@ -85,8 +84,9 @@ impl GoalTotals {
     }
 
     /// The value to compare with the target: the growth of a cumulative metric, or else `value`.
-    fn current_value(&mut self, index: usize, metric: &SystemMetric, value: u64) -> Option<u64> {
-        if *metric != SystemMetric::SomeMemPsiUs {
+    fn current_value(&mut self, index: usize, goal: &Goal, value: u64) -> Option<u64> {
+        let is_total = matches!(goal, Goal::Metric { metric, .. } if *metric == SystemMetric::SomeMemPsiUs);
+        if !is_total {
             return Some(value);
         }
         let before = self.totals[index].replace(value);
@@ -133,6 +133,14 @@ mod tests {
         }
     }
 
+    /// The value of a goal on a machine without metrics.
+    fn user_input(goal: &Goal) -> Result<Option<u64>, OpsError> {
+        match goal {
+            Goal::UserInput { current, .. } => Ok(Some(*current)),
+            _ => Err(unsupported()),
+        }
+    }
+
     fn unsupported() -> OpsError {
         OpsError::Unsupported {
             what: "psi".into(),
@@ -157,9 +165,10 @@ mod tests {
             },
         ];
         let mut totals = GoalTotals::default();
-        let score = totals.score(&goals, &mut |_| Ok(0), &mut |_, _| panic!("nothing failed"));
-        assert_eq!(score, Score::Known(8_000));
-        let score = totals.score(&goals[2..], &mut |_| Ok(0), &mut |_, _| panic!("nothing failed"));
+        let mut score =
+            |goals: &[Goal]| totals.score(goals, &mut user_input, &mut |_, _| panic!("nothing failed"));
+        assert_eq!(score(&goals), Score::Known(8_000));
+        let score = score(&goals[2..]);
         assert_eq!(score, Score::Unmeasurable);
     }
 
@@ -169,12 +178,25 @@ mod tests {
         let mut total = 5_000_000;
         let mut score = |growth: u64| {
             total += growth;
-            totals.score(&[psi(10_000)], &mut |_| Ok(total), &mut |_, _| {})
+            totals.score(&[psi(10_000)], &mut |_| Ok(Some(total)), &mut |_, _| {})
         };
         assert_eq!(score(0), Score::NotYet);
         assert_eq!(score(5_000), Score::Known(5_000));
         assert_eq!(score(0), Score::Known(0));
         assert_eq!(score(30_000), Score::Known(30_000));
+    }
+
+    #[test]
+    fn goal_without_value_keeps_the_limit() {
+        let goals = [Goal::NodeEligibleMem {
+            nid: 0,
+            target: 6_000,
+        }];
+        let score = |value| {
+            GoalTotals::default().score(&goals, &mut |_| Ok(value), &mut |_, _| panic!("nothing failed"))
+        };
+        assert_eq!(score(None), Score::NotYet);
+        assert_eq!(score(Some(3_000)), Score::Known(5_000));
     }
 
     #[test]
@@ -188,9 +210,7 @@ mod tests {
         ];
         let mut reported = Vec::new();
         let mut totals = GoalTotals::default();
-        let score = totals.score(&goals, &mut |_| Err(unsupported()), &mut |index, _| {
-            reported.push(index)
-        });
+        let score = totals.score(&goals, &mut user_input, &mut |index, _| reported.push(index));
         assert_eq!((score, reported), (Score::Known(5_000), vec![0]));
         let score = totals.score(&goals[..1], &mut |_| Err(unsupported()), &mut |_, _| {});
         assert_eq!(score, Score::Unmeasurable);

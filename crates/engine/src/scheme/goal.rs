@@ -55,6 +55,14 @@ pub enum Goal {
         /// The wanted value; 0 disables the goal.
         target: u64,
     },
+    /// Of the memory that matches the access pattern of the scheme, the share on a NUMA node
+    /// (`node_eligible_mem_bp`), in ten-thousandths. The kernel has it for physical memory since 7.2.
+    NodeEligibleMem {
+        /// Number of the node.
+        nid: u32,
+        /// The wanted share; 0 disables the goal.
+        target: u64,
+    },
 }
 
 /// How the size quota follows its goals.
@@ -72,7 +80,9 @@ impl Goal {
     #[must_use]
     pub const fn target(&self) -> u64 {
         match self {
-            Self::UserInput { target, .. } | Self::Metric { target, .. } => *target,
+            Self::UserInput { target, .. }
+            | Self::Metric { target, .. }
+            | Self::NodeEligibleMem { target, .. } => *target,
         }
     }
 
@@ -81,6 +91,7 @@ impl Goal {
         match (self, other) {
             (Self::UserInput { .. }, Self::UserInput { .. }) => true,
             (Self::Metric { metric, .. }, Self::Metric { metric: other, .. }) => metric == other,
+            (Self::NodeEligibleMem { nid, .. }, Self::NodeEligibleMem { nid: other, .. }) => nid == other,
             _ => false,
         }
     }

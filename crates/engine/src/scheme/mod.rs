@@ -5,7 +5,7 @@
 //! one. Each time a scheme is due:
 //!
 //! 1. If the quota window has ended, the next window begins. Goals and the measured throughput set its size
-//!    limit (`window`, `time_quota`, `feedback`).
+//!    limit (`window`, `time_quota`, `feedback`, `eligible`).
 //! 2. Memory that matches the pattern and passes the core filters gets a score. The highest scores are
 //!    selected until the quota is used up (`select`, `priority`, `filter_eval`, `huge_page_units`,
 //!    `pending_huge_pages`, `migration`).
@@ -43,6 +43,7 @@ mod auto_age;
 mod candidate;
 mod check;
 mod destination;
+mod eligible;
 mod feedback;
 mod filter;
 mod filter_eval;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use thermo_engine::ops::{Applied, Outcome, Probe, Request, Skip, TargetRange};
+use thermo_engine::ops::{Applied, NodeCount, Outcome, Probe, Request, Skip, TargetRange};
 use thermo_engine::scheme::{
     ApplyInput, ApplyTrigger, Destination, Goal, Scheme, SchemeState, SystemMetric, TargetMut, apply_schemes,
     check_watermarks,
 };
 use thermo_engine::sink::TriedRegion;
 use thermo_engine::{Action, Attrs, Event, Operations, OpsError, Region, TargetId, TargetLayout};
-use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
+use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
 /// Target, first page and end page.
 pub type PageRange = (u32, u64, u64);
@@ -32,6 +32,8 @@ pub struct LoggingMachine {
     /// Huge pages that are already in the wanted state.
     pub done: Vec<AddrRange>,
     pub notes: Vec<String>,
+    /// Memory on node 0. The rest is on node 1.
+    pub on_node_0: Vec<AddrRange>,
 }
 
 impl Operations for LoggingMachine {
@@ -58,6 +60,21 @@ impl Operations for LoggingMachine {
             }
         }
         pending
+    }
+
+    fn count_on_node(&mut self, nid: u32, pages: &[(TargetId, Addr)]) -> Result<NodeCount, OpsError> {
+        if nid > 1 {
+            return Err(OpsError::Unsupported {
+                what: format!("node {nid}"),
+                why: "the machine has nodes 0 and 1".into(),
+            });
+        }
+        let is_on_0 = |addr: Addr| self.on_node_0.iter().any(|range| range.contains(addr));
+        let on_node = pages.iter().filter(|(_, addr)| is_on_0(*addr) == (nid == 0));
+        Ok(NodeCount {
+            resident: pages.len() as u64,
+            on_node: on_node.count() as u64,
+        })
     }
 
     fn apply(&mut self, request: &Request<'_>) -> Result<Outcome, OpsError> {

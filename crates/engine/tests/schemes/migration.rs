@@ -1,11 +1,14 @@
 //! Migration on a simulated machine: quotas, order, goals and interleaving.
 
 use thermo_engine::ops::{Request, Skip, TargetRange};
-use thermo_engine::scheme::{Destination, Goal, GoalTuner, Quota, Scheme, SystemMetric, Weights};
-use thermo_engine::{Action, Operations, TargetId};
+use thermo_engine::scheme::{
+    Bounds, Destination, Goal, GoalTuner, Quota, Rate, Scheme, SystemMetric, Weights,
+};
+use thermo_engine::{Action, Attrs, Context, Event, Operations, TargetId};
 use thermo_sim::{Machine, Page};
-use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE};
+use thermo_units::{AddrRange, Bytes, Nanos, PAGE_SIZE, Permille};
 
+use super::common::run_until;
 use crate::bench::{Bench, region};
 
 fn pages(start: u64, end: u64) -> AddrRange {
@@ -115,5 +118,80 @@ fn node_goal_stops_migration() {
         let ranges = bench.ranges_at(Nanos::secs(at));
         let nr: u64 = ranges.iter().map(|(_, start, end)| end - start).sum();
         assert_eq!(nr, nr_pages, "{used} of 10000 used");
+    }
+}
+
+/// Memory accessed in at least half of the access checks, which moves to node `nid` until `percent` of all
+/// such memory is there.
+fn hot_share_to(nid: u32, percent: u64) -> Scheme {
+    let mut scheme = hot_to(nid, 20);
+    scheme.pattern.nr_accesses = Bounds {
+        min: Rate::Permille(Permille(500)),
+        max: Rate::Permille(Permille(1000)),
+    };
+    scheme.quota.reset_interval = Nanos::millis(200);
+    scheme.quota.tuner = GoalTuner::Temporal;
+    scheme.quota.goals = vec![Goal::NodeEligibleMem {
+        nid,
+        target: percent * 100,
+    }];
+    scheme
+}
+
+#[test]
+fn eligible_memory_goal_counts_pages_with_the_pattern_only() {
+    let scheme = hot_share_to(0, 60);
+    // 100 hot pages and, on node 0, 900 cold ones.
+    let regions = [region(0, 100, 20, 5), region(100, 1000, 0, 5)];
+    let mut bench = Bench::new(scheme, &[&regions]);
+    for (at, near, nr_pages) in [(0, 0, 20), (1, 59, 20), (2, 60, 0), (3, 59, 20)] {
+        bench.machine.on_node_0 = vec![pages(0, near), pages(100, 1000)];
+        bench.machine.done = vec![pages(0, near)];
+        let ranges = bench.ranges_at(Nanos::secs(at));
+        let nr: u64 = ranges.iter().map(|(_, start, end)| end - start).sum();
+        assert_eq!(nr, nr_pages, "{near} hot pages on node 0");
+    }
+    // Without hot memory in sight the goal has no value, and nothing moves.
+    bench.targets[0].1 = vec![region(100, 1000, 0, 5)];
+    assert!(bench.ranges_at(Nanos::secs(4)).is_empty());
+    assert!(bench.warnings.is_empty(), "{:?}", bench.warnings);
+}
+
+#[test]
+fn eligible_memory_goal_of_missing_node_is_ignored_with_a_warning() {
+    let mut bench = Bench::new(hot_share_to(7, 60), &[&[region(0, 100, 20, 5)]]);
+    bench.ranges_at(Nanos::ZERO);
+    assert!(bench.warnings[0].contains("node 7"), "{:?}", bench.warnings);
+}
+
+/// Two schemes hold 70 % of the hot memory on node 0 and 30 % on node 1, whichever way it begins.
+#[test]
+fn eligible_memory_goals_divide_hot_memory_between_nodes() {
+    let (all, hot) = (pages(1000, 9000), pages(3000, 6000));
+    for begins_on in [0, 1] {
+        let mut machine = Machine::new();
+        machine.nodes = [(0, Bytes(9000 * PAGE_SIZE)), (1, Bytes(9000 * PAGE_SIZE))].into();
+        let id = machine.spawn(&[all]);
+        machine.touch(id, all);
+        machine.change(id, all, |page| {
+            (page.node, page.accessed) = (begins_on, false);
+        });
+        let mut context = Context::new(Attrs::default(), 7).unwrap();
+        let schemes = [(0, 70), (1, 30)].map(|(nid, percent)| hot_share_to(nid, percent));
+        context.set_schemes(schemes.into()).unwrap();
+        let mut sink = |event: &Event<'_>| {
+            if let Event::Warning { text, .. } = event {
+                panic!("{text}");
+            }
+        };
+        let touch = |machine: &mut Machine, _| machine.touch(id, hot);
+        run_until(&mut context, &mut machine, &mut sink, Nanos::secs(60), touch);
+        let near = machine.count(id, hot, |page| page.node == 0);
+        let nr_hot = hot.len().0 / PAGE_SIZE;
+        let is_divided = (66..=74).contains(&(100 * near / nr_hot));
+        assert!(is_divided, "from node {begins_on}: {near} of {nr_hot}");
+        let moved = |range| machine.count(id, range, |page| page.node != begins_on);
+        let cold = moved(all) - moved(hot);
+        assert!(cold < 100, "from node {begins_on}: {cold} cold pages moved");
     }
 }

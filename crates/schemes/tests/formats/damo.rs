@@ -22,7 +22,8 @@ const WHOLE: &str = r#"[
             {"metric": "user_input", "target_value": "1,000", "current_value": "5", "nid": null},
             {"metric": "some_mem_psi_us", "target_value": "1,500", "current_value": "0", "nid": null},
             {"metric": "node_mem_free_bp", "target_value": "0.50 %", "current_value": "0", "nid": "1"},
-            {"metric": "node_memcg_used_bp", "target_value": 9750, "current_value": 0, "nid": 0, "path": "/a"}],
+            {"metric": "node_memcg_used_bp", "target_value": 9750, "current_value": 0, "nid": 0, "path": "/a"},
+            {"metric": "node_eligible_mem_bp", "target_value": "70 %", "current_value": "0", "nid": "2"}],
         "goal_tuner": "temporal"},
      "watermarks": {"metric": "free_mem_rate", "interval_us": 5000000, "high_permil": "50 %", "mid_permil": 400,
         "low_permil": "20.0 %"},
@@ -96,6 +97,7 @@ fn damo_quotas_and_goals_are_parsed() {
                 },
                 target: 9750
             },
+            Goal::NodeEligibleMem { nid: 2, target: 7000 },
         ]
     );
 }

@@ -189,7 +189,7 @@ fn everything_toml_has_every_key_and_matches_docs() {
     assert_ne!(quota.reset_interval, unlimited.reset_interval);
     assert_ne!(quota.weights, unlimited.weights);
     assert_ne!(quota.tuner, unlimited.tuner);
-    assert_eq!(quota.goals.len(), 8, "one of each metric");
+    assert_eq!(quota.goals.len(), 9, "one of each metric");
     let (watermarks, none) = (&scheme.watermarks, &nothing.watermarks);
     assert_ne!(watermarks.metric, none.metric);
     assert_ne!(
