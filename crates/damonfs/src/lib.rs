@@ -12,9 +12,9 @@
 //!    modules). Layouts may share an engine.
 //! 3. [`Mounted`] serves one layout through FUSE.
 //!
-//! [`SysfsFiles`] has the files of Linux 6.18, because tools detect features by files. Files without an
-//! effect here (`dests`, `addr_unit`) are still staged and shown. This crate never reads or writes the
-//! kernel's own files.
+//! [`SysfsFiles`] has the files of Linux 6.18, because tools detect features by files. A file without an
+//! effect here (`addr_unit`) is still staged and shown. This crate never reads or writes the kernel's own
+//! files.
 
 // Reads what others wrote: an index that could panic or a cast that could lose bits is an error here
 // (CONTRIBUTING.md, Style).

@@ -324,6 +324,35 @@ fn kdamonds_refresh_their_own_files() {
 }
 
 #[test]
+fn migration_without_a_node_counts_and_changes_nothing() {
+    let sleeper = ChildProcess::sleeping();
+    let files = Files::staged(sleeper.pid());
+    let stat = |name: &str| {
+        files.command("update_schemes_stats").unwrap();
+        files.number(&format!("{CONTEXT}/schemes/0/stats/{name}"))
+    };
+    files.set_in_context("schemes/0/action", "migrate_hot");
+    assert_eq!(files.command("on"), Ok(2));
+    wait_until("memory is tried", || stat("sz_tried") > 0);
+    assert_eq!(stat("sz_applied"), 0);
+    assert_eq!(
+        files.read(&format!("{CONTEXT}/schemes/0/action")).unwrap(),
+        "migrate_hot\n"
+    );
+    // Every machine has node 0, so memory there needs no move; a node that is not there takes nothing.
+    for (nr_dests, id) in [(0, 0), (1, 0), (1, 1023)] {
+        files.set_in_context("schemes/0/target_nid", 0);
+        files.set_in_context("schemes/0/dests/nr_dests", nr_dests);
+        if nr_dests > 0 {
+            files.set_in_context("schemes/0/dests/0/id", id);
+            files.set_in_context("schemes/0/dests/0/weight", 1);
+        }
+        assert_eq!(files.command("commit"), Ok(6));
+        assert!(files.is_on());
+    }
+}
+
+#[test]
 fn filter_passed_counts_only_with_ops_filters() {
     let sleeper = ChildProcess::sleeping();
     let files = Files::staged(sleeper.pid());

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use thermo_engine::scheme::{
-    AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Filters, Goal, OpsFilter, OpsFilterKind, Quota,
-    Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
+    AccessPattern, Age, Bounds, CoreFilter, CoreFilterKind, Destination, Filters, Goal, OpsFilter,
+    OpsFilterKind, Quota, Rate, SystemMetric, WatermarkMetric, Watermarks, Weights,
 };
 use thermo_engine::{Action, Scheme, TargetId};
 use thermo_kernel::cgroup::Group;
@@ -34,8 +34,9 @@ pub fn all_goals(schemes: StagedDir<'_>) -> Vec<Vec<Goal>> {
 
 fn scheme(root: &Path, staged: StagedDir<'_>) -> Result<Scheme, Errno> {
     let interval = staged.number("apply_interval_us");
-    let action: Action = staged.word("action").parse().map_err(|_| Errno::INVAL)?;
+    let (action, destinations) = action(staged)?;
     Ok(Scheme {
+        destinations,
         pattern: staged_pattern(staged.dir("access_pattern")),
         apply_interval: (interval > 0).then(|| Nanos::micros(interval)),
         quota: quota(staged.dir("quotas")),
@@ -43,6 +44,40 @@ fn scheme(root: &Path, staged: StagedDir<'_>) -> Result<Scheme, Errno> {
         filters: filters(root, staged)?,
         ..Scheme::new(action)
     })
+}
+
+/// The action, and the nodes it migrates to. Without a node the kernel migrates nothing and counts the memory
+/// as tried, which is what `stat` does.
+fn action(staged: StagedDir<'_>) -> Result<(Action, Vec<Destination>), Errno> {
+    let action: Action = staged.word("action").parse().map_err(|_| Errno::INVAL)?;
+    if !action.migrates() {
+        return Ok((action, Vec::new()));
+    }
+    let destinations = destinations(staged);
+    Ok(match destinations.is_empty() {
+        true => (Action::Stat, Vec::new()),
+        false => (action, destinations),
+    })
+}
+
+/// The nodes of `dests`, or without any that of `target_nid`. As in the kernel, a node that is given twice
+/// has the sum of its weights, and a negative number is no node.
+fn destinations(staged: StagedDir<'_>) -> Vec<Destination> {
+    let dests = staged.dir("dests").numbered();
+    if dests.is_empty() {
+        let nid = u32::try_from(staged.signed("target_nid"));
+        return nid.map(Destination::only).into_iter().collect();
+    }
+    let mut nodes: Vec<Destination> = Vec::new();
+    for dest in dests {
+        let (nid, weight) = (clamped(dest.number("id")), clamped(dest.number("weight")));
+        match nodes.iter_mut().find(|node| node.nid == nid) {
+            Some(node) => node.weight = node.weight.saturating_add(weight),
+            None => nodes.push(Destination { nid, weight }),
+        }
+    }
+    nodes.retain(|node| node.weight > 0);
+    nodes
 }
 
 fn staged_pattern(staged: StagedDir<'_>) -> AccessPattern {
@@ -232,4 +267,69 @@ fn ops_kind(root: &Path, staged: StagedDir<'_>) -> Result<OpsFilterKind, Errno> 
         }
         _ => OpsFilterKind::Anon,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use super::*;
+    use crate::table::Layout;
+    use crate::tree::Tree;
+
+    const SCHEME: &str = "admin/kdamonds/0/contexts/0/schemes/0";
+
+    /// The action and the nodes of a scheme after these writes to its files.
+    fn staged(writes: &[(&str, &str)]) -> (Action, Vec<(u32, u32)>) {
+        let mut tree = Tree::new(Layout::Sysfs.root());
+        let mut write = |path: &str, text: &str| {
+            let ino = tree.find(path).unwrap();
+            tree.store(ino, text.as_bytes()).unwrap();
+        };
+        write("admin/kdamonds/nr_kdamonds", "1");
+        write("admin/kdamonds/0/contexts/nr_contexts", "1");
+        write("admin/kdamonds/0/contexts/0/schemes/nr_schemes", "1");
+        for (file, text) in writes {
+            write(&format!("{SCHEME}/{file}"), text);
+        }
+        let schemes = tree.find("admin/kdamonds/0/contexts/0/schemes").unwrap();
+        let scheme = all(Path::new("/"), StagedDir::at(&tree, schemes))
+            .unwrap()
+            .remove(0);
+        let nodes = scheme.destinations.iter().map(|node| (node.nid, node.weight));
+        (scheme.action, nodes.collect())
+    }
+
+    #[test]
+    fn target_nid_is_the_node_to_migrate_to() {
+        let to = |nid| staged(&[("action", "migrate_cold"), ("target_nid", nid)]);
+        assert_eq!(to("2"), (Action::MigrateCold, vec![(2, 1)]));
+        assert_eq!(to("-1"), (Action::Stat, Vec::new()), "counts, and moves nothing");
+        assert_eq!(
+            staged(&[("action", "migrate_hot")]).0,
+            Action::Stat,
+            "the default is -1"
+        );
+        let other = staged(&[("action", "cold"), ("target_nid", "2")]);
+        assert_eq!(other, (Action::Cold, Vec::new()));
+    }
+
+    #[test]
+    fn dests_replace_target_nid() {
+        let to = |weights: [&str; 3]| {
+            staged(&[
+                ("action", "migrate_hot"),
+                ("target_nid", "5"),
+                ("dests/nr_dests", "3"),
+                ("dests/0/id", "1"),
+                ("dests/0/weight", weights[0]),
+                ("dests/1/weight", weights[1]),
+                ("dests/2/id", "1"),
+                ("dests/2/weight", weights[2]),
+            ])
+        };
+        assert_eq!(to(["3", "1", "0"]), (Action::MigrateHot, vec![(1, 3), (0, 1)]));
+        assert_eq!(to(["3", "1", "2"]), (Action::MigrateHot, vec![(1, 5), (0, 1)]));
+        assert_eq!(to(["0", "7", "0"]), (Action::MigrateHot, vec![(0, 7)]));
+        assert_eq!(to(["0", "0", "0"]), (Action::Stat, Vec::new()));
+    }
 }
