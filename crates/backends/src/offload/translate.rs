@@ -30,16 +30,20 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
         Action::LruPrio | Action::LruDeprio => Some(
             "in-kernel DAMON applies this action to physical memory only, not to address spaces".to_owned(),
         ),
-        // Until then, DAMON migrates physical memory only.
+        // Until then, DAMON migrates physical memory only. Several destinations came with it
+        // ("mm/damon/vaddr: use damos->migrate_dests in migrate_{hot,cold}").
         Action::MigrateHot | Action::MigrateCold => since(6, 17, "migrate memory of address spaces"),
         Action::Collapse => since(7, 2, "collapse"),
     };
     let filters = || {
-        let ops = !scheme.filters.ops.is_empty();
-        ops.then(|| {
-            "in-kernel DAMON does not check single pages of address spaces, so it cannot filter them"
-                .to_owned()
-        })
+        let text = match scheme.action.migrates() {
+            // The kernel has them for these two actions since 6.17.
+            true => "filters on pages are not handed to in-kernel DAMON",
+            false => {
+                "in-kernel DAMON does not check single pages of address spaces, so it cannot filter them"
+            }
+        };
+        (!scheme.filters.ops.is_empty()).then(|| text.to_owned())
     };
     let allows = || {
         let any = scheme.filters.core.iter().any(|filter| filter.allow);
@@ -51,11 +55,13 @@ pub fn obstacle(scheme: &Scheme, kernel: &Uname) -> Option<String> {
     };
     let snapshots = || {
         let limited = scheme.max_nr_snapshots > 0;
-        limited.then(|| "in-kernel DAMON cannot limit the number of snapshots of a scheme".to_owned())
+        // The kernel has it since 7.0.
+        limited.then(|| "a limit of the number of snapshots is not handed to in-kernel DAMON".to_owned())
     };
     let temporal = || {
         let tuned = scheme.quota.tuner == GoalTuner::Temporal;
-        tuned.then(|| "in-kernel DAMON has no temporal goal tuner".to_owned())
+        // The kernel has it since 7.1.
+        tuned.then(|| "the temporal goal tuner is not handed to in-kernel DAMON".to_owned())
     };
     let goals = || {
         scheme
