@@ -1,10 +1,20 @@
 //! Memory tiering: hot memory on a fast node, cold memory on a slow one.
 //!
-//! Two schemes with opposite goals, as in the kernel's self-tuned tiering (SeongJae Park, Linux 6.16): one
-//! promotes while less of the fast node is used than wanted, the hottest memory first; the other demotes
-//! while less of the node is free than wanted, the coldest first. The goals overlap by [`OVERLAP_BP`], so
-//! that with a full node both work, and accessed memory of the slow node takes the place of idle memory of
-//! the fast one. Memory that is accessed is never demoted.
+//! Schemes with opposite goals, as in the kernel's self-tuned tiering (SeongJae Park, Linux 6.16). Each works
+//! up to, or down to, its own share of the fast node, relative to the share that shall be used:
+//!
+//! | scheme | memory | works while used is |
+//! | --- | --- | --- |
+//! | promote hot | in at least [`HOT_RATE`] of the checks | below the share |
+//! | demote warm | in [`MIN_RATE`] to [`WARM_RATE`] of the checks | above the share less 0.5 % |
+//! | promote | in at least [`MIN_RATE`] of the checks | below the share less 1 % |
+//! | demote idle | not accessed for some time | above the share less 1.5 % |
+//!
+//! Two neighbours in this table overlap by [`OVERLAP_BP`], so that both work when the node is full up to
+//! there: accessed memory takes the place of idle memory, and hot memory that of warm memory. Without hot
+//! memory on the slow node, nothing brings the node above the third share, so warm memory stays. The rates of
+//! hot and warm memory differ three times, and the exchange takes a tenth of the bandwidth: single pages that
+//! are accessed at random look hot or warm by chance.
 
 use thermo_engine::Action;
 use thermo_engine::scheme::{
@@ -12,7 +22,7 @@ use thermo_engine::scheme::{
 };
 use thermo_units::{Bytes, Nanos, Permille};
 
-/// The share of the fast node by which the two goals overlap, in ten-thousandths.
+/// The share of the fast node by which two opposite goals overlap, in ten-thousandths.
 pub const OVERLAP_BP: u64 = 50;
 
 /// Windows of the bandwidth in a second. A goal is checked once a window, so that it is exceeded by what one
@@ -22,6 +32,18 @@ const WINDOWS_PER_SEC: u64 = 10;
 /// Share of access checks that found memory to promote accessed: with scans, two of the last seven passes. A
 /// single access, like that of a backup, does not pay for a move.
 const MIN_RATE: Permille = Permille(200);
+
+/// Hot: with scans, at least six of the last seven passes.
+const HOT_RATE: Permille = Permille(850);
+
+/// Warm, up to here: with scans, two of the last seven passes.
+const WARM_RATE: Permille = Permille(350);
+
+/// The share of the fast node that only the exchange of warm for hot memory uses, in ten-thousandths.
+const EXCHANGE_BP: u64 = 100;
+
+/// The part of the bandwidth for this exchange: one of so many.
+const EXCHANGE_PART: u64 = 10;
 
 /// The parameters of tiering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,38 +119,50 @@ impl Tier {
         Ok(())
     }
 
-    /// The schemes: the first promotes, the second demotes.
+    /// The schemes: promote, demote idle memory, promote hot memory, demote warm memory.
     #[must_use]
-    pub fn schemes(&self) -> [Scheme; 2] {
+    pub fn schemes(&self) -> [Scheme; 4] {
         let used = u64::from(self.fast_used.0) * 10;
-        let promote = Scheme {
+        // A target of 0 would be no goal.
+        let below = used.saturating_sub(EXCHANGE_BP).max(1);
+        let (none, all) = (Permille(0), Permille(1000));
+        let any_age = AccessPattern::default().age;
+        let idle = Bounds {
+            min: Age::Time(self.demote_age),
+            max: Age::Time(Nanos::MAX),
+        };
+        let mut schemes = [
+            self.promote((MIN_RATE, all), below),
+            self.demote((none, none), idle, below.saturating_sub(OVERLAP_BP)),
+            self.promote((HOT_RATE, all), used),
+            self.demote((MIN_RATE, WARM_RATE), any_age, used.saturating_sub(OVERLAP_BP)),
+        ];
+        for exchange in &mut schemes[2..] {
+            exchange.quota.sz = Bytes(exchange.quota.sz.0 / EXCHANGE_PART);
+        }
+        schemes
+    }
+
+    /// Memory with this share of accessed checks moves to the fast node until `used` of it is used.
+    fn promote(&self, rates: (Permille, Permille), used: u64) -> Scheme {
+        Scheme {
             destinations: vec![Destination::only(self.fast)],
-            pattern: AccessPattern {
-                nr_accesses: Bounds {
-                    min: Rate::Permille(MIN_RATE),
-                    max: Rate::Permille(Permille(1000)),
-                },
-                ..AccessPattern::default()
-            },
+            pattern: pattern(rates, AccessPattern::default().age),
             quota: self.quota(SystemMetric::NodeMemUsedBp { nid: self.fast }, used),
             ..Scheme::new(Action::MigrateHot)
-        };
-        let free = 10_000_u64.saturating_sub(used) + OVERLAP_BP;
-        let none = Rate::Permille(Permille(0));
-        let demote = Scheme {
+        }
+    }
+
+    /// Memory with this share of accessed checks moves to the slow node while more than `used` of the fast
+    /// one is used.
+    fn demote(&self, rates: (Permille, Permille), age: Bounds<Age>, used: u64) -> Scheme {
+        let free = 10_000_u64.saturating_sub(used);
+        Scheme {
             destinations: vec![Destination::only(self.slow)],
-            pattern: AccessPattern {
-                nr_accesses: Bounds { min: none, max: none },
-                age: Bounds {
-                    min: Age::Time(self.demote_age),
-                    max: Age::Time(Nanos::MAX),
-                },
-                ..AccessPattern::default()
-            },
+            pattern: pattern(rates, age),
             quota: self.quota(SystemMetric::NodeMemFreeBp { nid: self.fast }, free),
             ..Scheme::new(Action::MigrateCold)
-        };
-        [promote, demote]
+        }
     }
 
     fn quota(&self, metric: SystemMetric, target: u64) -> Quota {
@@ -147,6 +181,17 @@ impl Tier {
     }
 }
 
+fn pattern((min, max): (Permille, Permille), age: Bounds<Age>) -> AccessPattern {
+    AccessPattern {
+        nr_accesses: Bounds {
+            min: Rate::Permille(min),
+            max: Rate::Permille(max),
+        },
+        age,
+        ..AccessPattern::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
@@ -154,17 +199,23 @@ mod tests {
     use thermo_engine::{Attrs, scheme};
 
     #[test]
-    fn goals_of_the_two_schemes_overlap() {
+    fn goals_of_opposite_schemes_overlap() {
         let schemes = Tier::default().schemes();
         assert_eq!(scheme::check(&schemes, &Attrs::default()), Ok(()));
-        let targets: Vec<u64> = schemes
-            .iter()
-            .map(|scheme| scheme.quota.goals[0].target())
-            .collect();
-        // Promotes below 95 % used; demotes above 94.5 % used.
-        assert_eq!(targets, [9_500, 550]);
-        assert_eq!(schemes[0].quota.sz, Bytes::mib(20));
-        assert_eq!(schemes.map(|scheme| scheme.destinations[0].nid), [0, 1]);
+        let targets = schemes.each_ref().map(|scheme| scheme.quota.goals[0].target());
+        // Promotes below 94 % used, demotes idle memory above 93.5 %; promotes hot memory below 95 %, demotes
+        // warm memory above 94.5 %.
+        assert_eq!(targets, [9_400, 650, 9_500, 550]);
+        let sizes = schemes.each_ref().map(|scheme| scheme.quota.sz);
+        assert_eq!(sizes, [20, 20, 2, 2].map(Bytes::mib));
+        assert_eq!(schemes.map(|scheme| scheme.destinations[0].nid), [0, 1, 0, 1]);
+        // The smallest share that is accepted.
+        let least = Tier {
+            fast_used: Permille(10),
+            ..Tier::default()
+        };
+        let targets = least.schemes().map(|scheme| scheme.quota.goals[0].target());
+        assert_eq!(targets, [1, 10_000, 100, 9_950]);
     }
 
     #[test]

@@ -81,7 +81,13 @@ fn presets_are_schemes() {
     assert!(actions("huge-pages").contains(&(Action::Collapse, false)));
     assert_eq!(
         actions("tier\"\nfast = 0\nslow = 1\ncool_down = \"30s"),
-        [(Action::MigrateHot, false), (Action::MigrateCold, false)]
+        [
+            Action::MigrateHot,
+            Action::MigrateCold,
+            Action::MigrateHot,
+            Action::MigrateCold
+        ]
+        .map(|action| (action, false))
     );
 }
 

@@ -33,6 +33,17 @@ impl DistinctBytes {
         }
     }
 
+    /// Adds what `other` has. Bytes of targets that have ended are added without a comparison.
+    pub fn add(&mut self, other: &Self) {
+        for (id, ranges) in &other.targets {
+            self.targets
+                .entry(*id)
+                .or_default()
+                .extend(ranges.iter().cloned());
+        }
+        self.ended += other.ended;
+    }
+
     /// The number of bytes.
     pub fn bytes(&self) -> Bytes {
         self.targets.values().map(len).sum::<Bytes>() + self.ended

@@ -18,12 +18,13 @@ mod sink;
 mod teardown;
 mod totals;
 
+pub use distinct_bytes::DistinctBytes;
 pub use host::{Host, Requirements};
 pub use net_savings::{NetSavings, add_savings_to_json};
 pub use plan::{Done, Migration, Plan, Tuning};
 pub use progress::Progress;
 pub use reload::{ReadSettings, Reloader, Settings};
-pub use sink::{SchemeTotal, SessionSink};
+pub use sink::{SchemeTotal, SessionSink, skipped_json, skipped_text};
 pub use teardown::{Teardown, wait_for};
 
 use std::path::Path;

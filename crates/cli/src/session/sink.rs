@@ -74,15 +74,25 @@ impl SchemeTotal {
 
     /// Skipped bytes by reason for JSON: `{reason, bytes}` each.
     pub fn skipped_json(&self) -> Value {
-        let entry = |(why, bytes): (&Skip, &Bytes)| json!({ "reason": why.name(), "bytes": bytes.0 });
-        self.skipped.iter().map(entry).collect()
+        skipped_json(&self.skipped)
     }
 
     /// Skipped bytes by reason: a line for each, after `prefix`.
     pub fn skipped_text(&self, prefix: &str) -> String {
-        let line = |(why, bytes): (&Skip, &Bytes)| format!("{prefix}{bytes}: {why}\n");
-        self.skipped.iter().map(line).collect()
+        skipped_text(&self.skipped, prefix)
     }
+}
+
+/// Skipped bytes by reason for JSON: `{reason, bytes}` each.
+pub fn skipped_json(skipped: &BTreeMap<Skip, Bytes>) -> Value {
+    let entry = |(why, bytes): (&Skip, &Bytes)| json!({ "reason": why.name(), "bytes": bytes.0 });
+    skipped.iter().map(entry).collect()
+}
+
+/// Skipped bytes by reason: a line for each, after `prefix`.
+pub fn skipped_text(skipped: &BTreeMap<Skip, Bytes>, prefix: &str) -> String {
+    let line = |(why, bytes): (&Skip, &Bytes)| format!("{prefix}{bytes}: {why}\n");
+    skipped.iter().map(line).collect()
 }
 
 /// The sink of a session.

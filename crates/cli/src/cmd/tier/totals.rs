@@ -1,12 +1,44 @@
 //! The result of `thermo tier`: what moved, and how full both nodes are.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use thermo_actions::Moved;
 use thermo_actions::preset::Tier as Preset;
+use thermo_engine::Action;
+use thermo_engine::ops::Skip;
 use thermo_kernel::node::NodeMemory;
 use thermo_units::Bytes;
 
-use crate::session::SchemeTotal;
+use crate::session::{DistinctBytes, SchemeTotal, skipped_json, skipped_text};
+
+/// The actions that promote and demote.
+const DIRECTIONS: [Action; 2] = [Action::MigrateHot, Action::MigrateCold];
+
+/// The sum of the schemes that move memory the same way.
+#[derive(Default)]
+struct Direction {
+    nr_tried: u64,
+    sz_tried: Bytes,
+    sz_changed: Bytes,
+    qt_exceeds: u64,
+    skipped: BTreeMap<Skip, Bytes>,
+    distinct: DistinctBytes,
+    /// Bytes verified as moved; in dry runs those that would have moved.
+    moved: Bytes,
+}
+
+impl Direction {
+    fn json(&self) -> Value {
+        json!({
+            "nr_tried": self.nr_tried,
+            "sz_tried": self.sz_tried.0,
+            "sz_changed": self.sz_changed.0,
+            "qt_exceeds": self.qt_exceeds,
+            "skipped": skipped_json(&self.skipped),
+        })
+    }
+}
 
 /// What a session of tiering did.
 pub(super) struct Totals<'a> {
@@ -22,15 +54,29 @@ pub(super) struct Totals<'a> {
 }
 
 impl Totals<'_> {
-    /// Bytes verified as moved by the scheme `nth`; in dry runs those that would have moved.
-    fn moved_by(&self, nth: usize) -> Bytes {
-        let Some(total) = self.schemes.get(nth) else {
-            return Bytes::ZERO;
-        };
-        match &total.distinct {
-            Some(distinct) if self.is_dry => distinct.bytes(),
-            _ => total.stats.sz_changed,
+    /// What the schemes with this action did together.
+    fn direction(&self, action: Action) -> Direction {
+        let mut sum = Direction::default();
+        for total in self.schemes.iter().filter(|total| total.action == action) {
+            let stats = &total.stats;
+            sum.nr_tried += stats.nr_tried;
+            sum.sz_tried += stats.sz_tried;
+            sum.sz_changed += stats.sz_changed;
+            sum.qt_exceeds += stats.qt_exceeds;
+            for (why, bytes) in &total.skipped {
+                *sum.skipped.entry(*why).or_default() += *bytes;
+            }
+            // The same memory may match both schemes, and stays where it is in a dry run.
+            if let Some(distinct) = &total.distinct {
+                sum.distinct.add(distinct);
+            }
         }
+        if self.is_dry {
+            sum.moved = sum.distinct.bytes();
+        } else {
+            sum.moved = sum.sz_changed;
+        }
+        sum
     }
 
     fn nids(&self) -> [u32; 2] {
@@ -46,60 +92,46 @@ impl Totals<'_> {
             })
         };
         let [fast, slow] = [0, 1].map(|nth| node((self.nids()[nth], self.nodes[nth])));
-        let scheme = |nth: usize| {
-            let Some(total) = self.schemes.get(nth) else {
-                return Value::Null;
-            };
-            let stats = &total.stats;
-            json!({
-                "nr_tried": stats.nr_tried,
-                "sz_tried": stats.sz_tried.0,
-                "sz_changed": stats.sz_changed.0,
-                "qt_exceeds": stats.qt_exceeds,
-                "skipped": total.skipped_json(),
-            })
-        };
+        let [promote, demote] = DIRECTIONS.map(|action| self.direction(action));
         json!({
             "schema": 1,
             "dry_run": self.is_dry,
-            "promoted_bytes": self.moved_by(0).0,
-            "demoted_bytes": self.moved_by(1).0,
+            "promoted_bytes": promote.moved.0,
+            "demoted_bytes": demote.moved.0,
             "moved_back_bytes": self.moved.back.0,
             "fast": fast,
             "slow": slow,
-            "promote": scheme(0),
-            "demote": scheme(1),
+            "promote": promote.json(),
+            "demote": demote.json(),
         })
     }
 
     pub(super) fn text(&self) -> String {
         let [fast, slow] = self.nids();
-        let (would, promoted, demoted) = match self.is_dry {
-            true => ("would have moved to", self.moved_by(0), self.moved_by(1)),
-            false => ("moved to", self.moved_by(0), self.moved_by(1)),
+        let [promote, demote] = DIRECTIONS.map(|action| self.direction(action));
+        let would = match self.is_dry {
+            true => "would have moved to",
+            false => "moved to",
         };
         let used = |memory: &NodeMemory| {
             let used = memory.total.saturating_sub(memory.free);
             let percent = 100.0 * used.0 as f64 / memory.total.0.max(1) as f64;
             format!("{used} of {} used ({percent:.1} %)", memory.total)
         };
-        let skipped = |nth: usize| {
-            self.schemes
-                .get(nth)
-                .map(|total| total.skipped_text("skipped    "))
-        };
         format!(
-            "promoted   {promoted} {would} node {fast}\n\
-             demoted    {demoted} {would} node {slow}\n\
+            "promoted   {} {would} node {fast}\n\
+             demoted    {} {would} node {slow}\n\
              back       {} of this had been moved the other way before\n\
              fast       node {fast}: {}, wanted {}\n\
              slow       node {slow}: {}\n{}{}",
+            promote.moved,
+            demote.moved,
             self.moved.back,
             used(&self.nodes[0]),
             self.preset.fast_used,
             used(&self.nodes[1]),
-            skipped(0).unwrap_or_default(),
-            skipped(1).unwrap_or_default(),
+            skipped_text(&promote.skipped, "skipped    "),
+            skipped_text(&demote.skipped, "skipped    "),
         )
     }
 }
@@ -107,14 +139,16 @@ impl Totals<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thermo_engine::ops::Skip;
 
     #[test]
     fn totals_have_a_row_for_each_direction() {
         let mut schemes: Vec<SchemeTotal> =
             Preset::default().schemes().iter().map(SchemeTotal::new).collect();
-        schemes[0].stats.sz_changed = Bytes::mib(3);
-        schemes[1].skipped.insert(Skip::CoolDown, Bytes::mib(2));
+        // Of two schemes for each direction.
+        schemes[0].stats.sz_changed = Bytes::mib(2);
+        schemes[2].stats.sz_changed = Bytes::mib(1);
+        schemes[1].skipped.insert(Skip::CoolDown, Bytes::mib(1));
+        schemes[3].skipped.insert(Skip::CoolDown, Bytes::mib(1));
         let totals = Totals {
             preset: Preset::default(),
             is_dry: false,
