@@ -241,4 +241,50 @@ tiers_divide_hot_memory() {
     [ "$on_slow" -gt $((on_fast * 9)) ] || fail "$on_fast bytes of the cold part are on the fast node"
 }
 
+# The files target_nid and dests of `thermo fs` move hot memory. Needs GUEST_MODULES="lzo-rle zram fuse".
+tiers_move_by_control_files() {
+    need_two_nodes
+    [ -e /dev/fuse ] || skip "fuse is not in this initramfs: give GUEST_MODULES=\"lzo-rle zram fuse\""
+    without_huge_pages
+    start_on_slow_node phase_has_hot_only start_tier_workload
+    cat >/tmp/migrate.sh <<-'FILES'
+		set -e
+		hot_is_near() { # PERCENT_FROM PERCENT_TO
+		    thermo-lab nodes --pid "$pid" --range "$hot" | awk -v from="$1" -v to="$2" '
+		        $2 == "0:" { fast = $3 } { sum += $3 } END { exit !(sum && fast * 100 >= from * sum && fast * 100 <= to * sum) }'
+		}
+		wait_for() { # PERCENT_FROM PERCENT_TO
+		    for try in $(seq 120); do ! hot_is_near "$@" || return 0; sleep 0.5; done
+		    thermo-lab nodes --pid "$pid" --range "$hot" >&2
+		    return 1
+		}
+		cd /sys/kernel/mm/damon/admin/kdamonds
+		echo 1 >nr_kdamonds
+		echo 1 >0/contexts/nr_contexts
+		cd 0/contexts/0
+		echo 1 >targets/nr_targets
+		echo "$pid" >targets/0/pid_target
+		echo 20000 >monitoring_attrs/intervals/sample_us
+		echo 400000 >monitoring_attrs/intervals/aggr_us
+		echo 1 >schemes/nr_schemes
+		for bound in sz age; do echo 18446744073709551615 >schemes/0/access_pattern/$bound/max; done
+		echo 5 >schemes/0/access_pattern/nr_accesses/min
+		echo 100 >schemes/0/access_pattern/nr_accesses/max
+		echo migrate_hot >schemes/0/action
+		echo 0 >schemes/0/target_nid
+		echo on >../../state
+		wait_for 90 100
+		echo 2 >schemes/0/dests/nr_dests
+		echo 1 >schemes/0/dests/0/weight
+		echo 1 >schemes/0/dests/1/id
+		echo 1 >schemes/0/dests/1/weight
+		echo commit >../../state
+		wait_for 40 60
+		echo off >../../state
+	FILES
+    pid=$pid hot=$(region hot) thermo fs -- sh /tmp/migrate.sh 2>/tmp/stderr || fail "the files moved nothing: $(last_error)"
+    placement --range "$(region hot)"
+    note "hot part, divided by dests of equal weight: $on_fast bytes on the fast node, $on_slow on the slow one"
+}
+
 tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input tiers_divide_hot_memory"
