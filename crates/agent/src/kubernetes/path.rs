@@ -55,9 +55,18 @@ pub struct PodPath {
 
 impl PodPath {
     /// The pod of a process with these control groups. `None`: it is not in a pod.
+    ///
+    /// Hierarchies of version 1 may disagree: systemd may move a process from the group of its container to
+    /// that of the pod in one of them. So a group that names the container counts before others of the pod.
     #[must_use]
     pub fn of(groups: &[GroupPath]) -> Option<Self> {
-        groups.iter().find_map(|group| Self::parse(&group.path))
+        let mut pods = groups.iter().filter_map(|group| Self::parse(&group.path));
+        let first = pods.next()?;
+        if first.container.is_some() {
+            return Some(first);
+        }
+        let with_container = pods.find(|pod| pod.container.is_some() && pod.uid == first.uid);
+        Some(with_container.unwrap_or(first))
     }
 
     /// The pod of a control group. The outermost pod counts: a container may name the groups inside its own
@@ -155,6 +164,26 @@ mod tests {
         ] {
             assert_eq!(parse(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn hierarchy_that_names_the_container_counts_first() {
+        let id = "ab".repeat(32);
+        let pod = format!("/kubepods/burstable/pod{UID}");
+        let other = pod.replace('0', "9");
+        let of = |paths: &[&str]| {
+            let group = |path: &&str| GroupPath {
+                controllers: String::new(),
+                path: (*path).to_owned(),
+            };
+            let groups: Vec<GroupPath> = paths.iter().map(group).collect();
+            PodPath::of(&groups).map(|found| (found.uid, found.container))
+        };
+        let in_container = of(&["/", &pod, &format!("{pod}/{id}")]);
+        assert_eq!(in_container, Some((UID.to_owned(), Some(id.clone()))));
+        let in_another_pod = of(&["/", &pod, &format!("{other}/{id}")]);
+        assert_eq!(in_another_pod, Some((UID.to_owned(), None)));
+        assert_eq!(of(&["/"]), None);
     }
 
     #[test]
