@@ -1,4 +1,4 @@
-//! Pods by control groups, and names by a kubelet that the test plays.
+//! Names of pods by a kubelet that the test plays.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::fs;
@@ -13,76 +13,10 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use thermo_agent::identity::{Asked, Identity};
 use thermo_agent::kubernetes::asker::Asker;
 use thermo_agent::kubernetes::kubelet::{Kubelet, KubeletConfig, KubeletError};
-use thermo_agent::kubernetes::path::{PodPath, QosClass};
 
-const UID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
-const HASH: &str = "7fccb20b4bbb99e737878eab4bb685c1";
-const ID: &str = "29842d5544b701dbb5ff647dba19bb4ebec821edc6ee1ffbd7aeee58fa5038fd";
 const PODS: &str = include_str!("pods.json");
-
-/// The pod of a process with this `/proc/PID/cgroup`.
-fn pod_of(layout: &Path) -> Option<PodPath> {
-    let root = tempfile::tempdir().unwrap();
-    let process = root.path().join("proc/70");
-    fs::create_dir_all(&process).unwrap();
-    fs::copy(layout, process.join("cgroup")).unwrap();
-    let stat = format!(
-        "70 (server) S 1 1 1 0 -1 {}5 1 1 1 4096 1 4096 0 0 0",
-        "0 ".repeat(15)
-    );
-    fs::write(process.join("stat"), stat).unwrap();
-    let identity = Identity::read(root.path(), 70, &Asked::default())
-        .unwrap()
-        .unwrap();
-    PodPath::of(&identity.cgroups)
-}
-
-#[test]
-fn every_layout_has_its_pod() {
-    use QosClass::{BestEffort, Burstable, Guaranteed};
-    let pod = |uid: &str, qos, container: Option<&str>| {
-        Some(PodPath {
-            uid: uid.to_owned(),
-            qos,
-            container: container.map(str::to_owned),
-        })
-    };
-    let one = |qos| pod(UID, Some(qos), Some(ID));
-    let expected = [
-        ("v1-cgroupfs-docker-besteffort", one(BestEffort)),
-        ("v1-cgroupfs-containerd-guaranteed", one(Guaranteed)),
-        ("v1-cgroupfs-kind", one(Guaranteed)),
-        ("v1-cgroupfs-static-pod", pod(HASH, Some(BestEffort), Some(ID))),
-        ("v1-containerd-without-systemd", one(BestEffort)),
-        ("v1-systemd-crio-besteffort", one(BestEffort)),
-        ("v1-systemd-docker-burstable", one(Burstable)),
-        ("v2-cgroupfs-containerd-burstable", one(Burstable)),
-        ("v2-cgroupfs-crio-besteffort", one(BestEffort)),
-        ("v2-cgroupfs-kind", pod(HASH, Some(Burstable), Some(ID))),
-        ("v2-podman", None),
-        ("v2-seen-from-a-container-cgroupfs", pod(UID, None, Some(ID))),
-        ("v2-seen-from-a-container-other-class", one(BestEffort)),
-        ("v2-seen-from-a-container-systemd", one(BestEffort)),
-        ("v2-service-of-the-node", None),
-        ("v2-systemd-containerd-burstable", one(Burstable)),
-        ("v2-systemd-containerd-guaranteed", one(Guaranteed)),
-        ("v2-systemd-crio-conmon", pod(UID, Some(Burstable), None)),
-        ("v2-systemd-crio-nested-group", one(Burstable)),
-        ("v2-systemd-docker-burstable", one(Burstable)),
-        ("v2-systemd-kind", one(BestEffort)),
-        ("v2-systemd-static-pod", pod(HASH, Some(Burstable), Some(ID))),
-        ("v2-systemd-systemd-in-container", one(Burstable)),
-    ];
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cgroups");
-    for (name, pod) in &expected {
-        assert_eq!(pod_of(&folder.join(name)), *pod, "{name}");
-    }
-    let layouts = fs::read_dir(&folder).unwrap().count() - 1;
-    assert_eq!(layouts, expected.len(), "a layout is not in the table");
-}
 
 /// How the kubelet of a test answers.
 enum Plays {
