@@ -287,4 +287,41 @@ tiers_move_by_control_files() {
     note "hot part, divided by dests of equal weight: $on_fast bytes on the fast node, $on_slow on the slow one"
 }
 
-tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input tiers_divide_hot_memory"
+agent_moved_the_hot_part() {
+    placement --range "$(region hot)"
+    [ $((on_fast * 100)) -ge $(((on_fast + on_slow) * 95)) ]
+}
+
+# The agent does the same for the programs of a policy, and its ledger has the bytes.
+tiers_agent_keeps_hot_near() {
+    need_two_nodes
+    local agent status=0 promoted
+    start_on_slow_node phase_has_hot_only start_tier_workload
+    cat >/tmp/agent.toml <<TOML
+budget = "20%"
+state_dir = "/tmp/agent"
+[http]
+socket = "/tmp/agent.sock"
+[[policy]]
+name = "tiers"
+match = { command = "thermo-lab" }
+mode = "act"
+preset = "tier"
+fast = 0
+slow = 1
+TOML
+    thermo agent --config /tmp/agent.toml 2>/tmp/stderr &
+    agent=$!
+    kill_at_end "$agent"
+    wait_until "the agent has moved the hot part" agent_moved_the_hot_part
+    note "hot part: $on_fast bytes on the fast node, $on_slow on the slow one"
+    run_thermo agent ledger --agent /tmp/agent.sock --json >/tmp/ledger.json || fail "ledger ended with $?: $(last_error)"
+    note "$(cat /tmp/ledger.json)"
+    kill -INT "$agent"
+    wait "$agent" || status=$?
+    [ "$status" -eq 130 ] || fail "the agent ended with $status, not 130: $(last_error)"
+    promoted=$(sed -n 's/.*"acted_bytes":\[{"bytes":\([0-9]*\),"name":"migrate_hot"}.*/\1/p' /tmp/ledger.json)
+    [ "${promoted:-0}" -ge $((on_fast * 9 / 10)) ] || fail "the ledger has only ${promoted:-no} promoted bytes"
+}
+
+tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input tiers_divide_hot_memory tiers_agent_keeps_hot_near"
