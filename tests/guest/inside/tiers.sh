@@ -132,6 +132,7 @@ is_hot() { # REGION
     span=$(last_truth | sed -n 's/.*"ranges":\[\[\([0-9]*,[0-9]*\)\]\]}$/\1/p')
     [ -n "$hot" ] && [ -n "$span" ] && [ "${span%,*}" -ge $((${hot%-*})) ] && [ "${span#*,}" -le $((${hot#*-})) ]
 }
+first_part_is_hot() { truth_has_a_line && is_hot one; }
 is_near() { # REGION
     placement --range "$(region "$1")"
     [ $((on_fast * 100)) -ge $(((on_fast + on_slow) * 95)) ]
@@ -141,7 +142,8 @@ is_near() { # REGION
 tiers_follow_moving_heat() {
     need_two_nodes
     local tier status=0
-    start_on_slow_node truth_has_a_line start_moving_heat
+    # Memory that is touched after this is put on the fast node at once.
+    start_on_slow_node first_part_is_hot start_moving_heat
     thermo tier --fast 0 --slow 1 --pid "$pid" --cpu 20% --json >/tmp/tier.json 2>/tmp/stderr &
     tier=$!
     kill_at_end "$tier"
