@@ -137,8 +137,15 @@ impl Tier {
             self.promote((HOT_RATE, all), used),
             self.demote((MIN_RATE, WARM_RATE), any_age, used.saturating_sub(OVERLAP_BP)),
         ];
-        for exchange in &mut schemes[2..] {
-            exchange.quota.sz = Bytes(exchange.quota.sz.0 / EXCHANGE_PART);
+        // The two schemes of a direction share the bandwidth.
+        for (nth, scheme) in schemes.iter_mut().enumerate() {
+            let exchange = scheme.quota.sz.0 / EXCHANGE_PART;
+            let is_exchange = nth >= 2;
+            scheme.quota.sz.0 = if is_exchange {
+                exchange
+            } else {
+                scheme.quota.sz.0 - exchange
+            };
         }
         schemes
     }
@@ -207,7 +214,7 @@ mod tests {
         // warm memory above 94.5 %.
         assert_eq!(targets, [9_400, 650, 9_500, 550]);
         let sizes = schemes.each_ref().map(|scheme| scheme.quota.sz);
-        assert_eq!(sizes, [20, 20, 2, 2].map(Bytes::mib));
+        assert_eq!(sizes, [18, 18, 2, 2].map(Bytes::mib), "200 MiB a second each way");
         assert_eq!(schemes.map(|scheme| scheme.destinations[0].nid), [0, 1, 0, 1]);
         // The smallest share that is accepted.
         let least = Tier {

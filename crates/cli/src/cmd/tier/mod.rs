@@ -24,8 +24,8 @@ use totals::Totals;
 /// Accessed memory of the slow node is promoted, the hottest first, while less of the fast node is used than
 /// --fast-used. Idle memory of the fast node is demoted, the coldest first, while more is used; where more is
 /// accessed than fits, hot memory takes the place of seldom accessed memory. Pages that several processes map
-/// stay where they are. At the end, also after Ctrl-C, all pages stay where they are;
-/// nothing else of the machine is changed.
+/// stay where they are. At the end, also after Ctrl-C, all pages stay where they are; nothing else of the
+/// machine is changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo tier --fast 0 --slow 1 --pid 4242 --duration 10m
@@ -196,7 +196,8 @@ fn announce(preset: &Preset, cool_down: Nanos) {
     thermo_kernel::message!(
         "thermo: accessed memory of node {slow} moves to node {fast} while less than {fast_used} of node {fast} is \
          used, the hottest first; memory of node {fast} that was idle for {demote_age} moves to node {slow} while \
-         more is used, the coldest first, and memory that is seldom accessed makes room for hot memory; at most {bandwidth} a second each way, and what moved stays for {cool_down}"
+         more is used, the coldest first, and memory that is seldom accessed makes room for hot memory; at most \
+         {bandwidth} a second each way, and what moved stays for {cool_down}"
     );
 }
 
