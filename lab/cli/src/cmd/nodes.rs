@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use thermo_kernel::maps;
+use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::move_pages::{self, MAX_PAGES};
 use thermo_kernel::pagemap::Pagemap;
 use thermo_kernel::process_vm;
@@ -51,6 +51,12 @@ fn range(text: &str) -> Result<AddrRange, String> {
     }
 }
 
+/// True for addresses without any right, which servers reserve: MariaDB 8 TiB of them. Their list of pages
+/// would be larger than memory.
+const fn is_reserved(mapping: &Mapping) -> bool {
+    !mapping.perms.read && !mapping.perms.write && !mapping.perms.exec
+}
+
 /// Bytes by node.
 #[derive(Debug, Default)]
 struct Placement {
@@ -80,7 +86,7 @@ impl Nodes {
         let (mut pages, mut statuses) = (Vec::new(), Vec::new());
         for mapping in maps::read(root, self.pid)?
             .iter()
-            .filter(|mapping| !mapping.is_special())
+            .filter(|mapping| !mapping.is_special() && !is_reserved(mapping))
         {
             let all = AddrRange::new(0, u64::MAX);
             let Some(range) = mapping.range.intersection(&self.range.unwrap_or(all)) else {
@@ -155,6 +161,20 @@ impl Placement {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+
+    #[test]
+    fn reserved_addresses_are_left_out() {
+        let mapping = |read| Mapping {
+            range: AddrRange::new(0x1000, 0x8000_0000_0000),
+            perms: maps::Perms {
+                read,
+                ..maps::Perms::default()
+            },
+            inode: 0,
+            name: String::new(),
+        };
+        assert!(is_reserved(&mapping(false)) && !is_reserved(&mapping(true)));
+    }
 
     #[test]
     fn range_needs_two_addresses_in_order() {
