@@ -4,7 +4,7 @@
 # not used.
 # Usage: tests/guest/guest.sh [6.1|6.12|idle|all] [TEST...]
 #
-# Tests of inside/tiers.sh run in a second machine, with two memory nodes of which one has no CPUs.
+# Tests that begin with tiers_ run in a second machine, with two memory nodes of which one has no CPUs.
 #
 # all                 both of Debian's kernels
 # idle                the kernel of idle-kernel.sh, whose first build takes minutes
@@ -44,17 +44,28 @@ case "$versions $chosen" in
         done
         ;;
 esac
-case "$on_two" in
-    *tiers_hot_is_near*)
-        command -v redis-benchmark >/dev/null || { echo "guest: tiers_hot_is_near needs redis: install the package redis, or choose other tests" >&2; exit 2; }
-        GUEST_PROGRAMS="${GUEST_PROGRAMS:-} redis-server redis-benchmark redis-cli"
-        export GUEST_PROGRAMS
-        ;;
-esac
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
+
+# Puts a server of this machine into the guest if a chosen test needs it.
+add_server() { # PATTERN SERVER PROGRAMS
+    case "$on_two" in *$1*) ;; *) return 0 ;; esac
+    command -v "${3##* }" >/dev/null || { echo "guest: the chosen tests $1 need $2: install the package $2, or choose other tests" >&2; exit 2; }
+    export GUEST_PROGRAMS="${GUEST_PROGRAMS:-} $3"
+}
+add_server tiers_hot_is_near redis-server "redis-server redis-cli redis-benchmark"
+add_server mariadb mariadb-server "mariadb mariadbd"
+case "$on_two" in
+    *mariadb*)
+        mkdir "$work/files"
+        [ -z "${GUEST_FILES:-}" ] || cp -a "$GUEST_FILES/." "$work/files/"
+        tests/guest/mariadb.sh "$work/files" "$(sed -n 's/^mark=//p' tests/guest/inside/tiers.sh)"
+        export GUEST_FILES=$work/files
+        ;;
+esac
+
 out=${GUEST_OUT:-$work/out}
 mkdir -p "$out"
 
@@ -78,11 +89,18 @@ esac
 # The CPU has no cmpxchg16b: QEMU 7.2 sometimes sets wrong flags after this instruction, which crashes the
 # kernel. On a loaded machine the kernel finds that its timer is too slow, and panics: no_timer_check. The
 # console goes to a file. The second serial port transfers result files as a tar archive after each test.
+hmat() { # NODE LATENCY_NS BANDWIDTH
+    echo "-numa hmat-lb,initiator=0,target=$1,hierarchy=memory,data-type=access-latency,latency=$2
+        -numa hmat-lb,initiator=0,target=$1,hierarchy=memory,data-type=access-bandwidth,bandwidth=$3"
+}
 boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR TESTS one|two
     local memory="-m 1536"
-    # The second node has no CPUs, as CXL memory appears.
-    [ "$6" = one ] || memory="-m 2048 -object memory-backend-ram,id=m0,size=1G -numa node,cpus=0-1,memdev=m0
-        -object memory-backend-ram,id=m1,size=1G -numa node,memdev=m1"
+    # The second node has no CPUs, as CXL memory appears, and is slower by the tables of the firmware. Without
+    # these, the kernel puts both nodes into one tier.
+    [ "$6" = one ] || memory="-machine hmat=on -m 2048
+        -object memory-backend-ram,id=m0,size=1G -numa node,nodeid=0,cpus=0-1,memdev=m0
+        -object memory-backend-ram,id=m1,size=1G -numa node,nodeid=1,memdev=m1,initiator=0
+        $(hmat 0 90 100G) $(hmat 1 250 30G)"
     # shellcheck disable=SC2086 # several words
     timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 $clock -cpu max,-cx16 -smp 2 $memory \
         -nodefaults -no-user-config -display none -no-reboot \

@@ -9,6 +9,7 @@
 . /lru_sort.sh
 . /order.sh
 . /tiers.sh
+. /tiers_mariadb.sh
 . /without_privilege.sh
 
 intervals="--sample 50ms --aggr 500ms"

@@ -64,8 +64,8 @@ start_tier_redis() {
     kill_at_end "$pid"
 }
 
-tiers_hot_is_near() {
-    need_two_nodes
+# Starts redis on the slow node, fills it, and reads its newest records until the end of the test.
+start_filled_redis() {
     command -v redis-benchmark >/dev/null || skip "redis is not in this initramfs: install it on the host"
     start_on_slow_node redis_responds start_tier_redis
     # redis is still in the group, so this memory would be free to go anywhere: fill it from the slow node.
@@ -80,6 +80,11 @@ tiers_hot_is_near() {
     [ "$on_slow" -gt $((on_fast * 20)) ] || fail "the hot part does not begin on the slow node"
     redis-benchmark -q -l -s /tmp/redis.sock -P 8 -c 4 -r 20000 get recent:__rand_int__ >/dev/null 2>&1 &
     kill_at_end $!
+}
+
+tiers_hot_is_near() {
+    need_two_nodes
+    start_filled_redis
     tier_until_near --contains "$mark"
     local hot hot_bytes
     hot=$(share) hot_bytes=$((on_fast + on_slow))
@@ -326,4 +331,4 @@ TOML
     [ "${promoted:-0}" -ge $((on_fast * 9 / 10)) ] || fail "the ledger has only ${promoted:-no} promoted bytes"
 }
 
-tier_tests="tiers_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input tiers_divide_hot_memory tiers_agent_keeps_hot_near"
+tier_tests="tiers_hot_is_near tiers_mariadb_hot_is_near tiers_move_huge_pages tiers_follow_moving_heat tiers_demote_idle_memory tiers_refuse_bad_input tiers_divide_hot_memory tiers_agent_keeps_hot_near"
