@@ -56,6 +56,7 @@ add_server() { # PATTERN SERVER PROGRAMS
     export GUEST_PROGRAMS="${GUEST_PROGRAMS:-} $3"
 }
 add_server tiers_hot_is_near redis-server "redis-server redis-cli redis-benchmark"
+add_server tiers_contest_redis redis-server "redis-server redis-cli redis-benchmark"
 add_server mariadb mariadb-server "mariadb mariadbd"
 case "$on_two" in
     *mariadb*)

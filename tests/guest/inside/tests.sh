@@ -9,6 +9,7 @@
 . /lru_sort.sh
 . /order.sh
 . /tiers.sh
+. /tiers_contest.sh
 . /tiers_mariadb.sh
 . /without_privilege.sh
 
