@@ -14,6 +14,7 @@ ARMS = {
     "damon": "in-kernel DAMON",
     "damon_fast": "in-kernel DAMON, 5 ms",
     "numa": "NUMA balancing",
+    "memtierd": "memtierd",
 }
 
 

@@ -1,4 +1,4 @@
-# Memory tiering by thermo, by the kernel's DAMON and by its NUMA balancing, one after the other with the same
+# Memory tiering by thermo, by the kernel's DAMON, by its NUMA balancing and by memtierd, one after the other with the same
 # programs in the same guest with two nodes. Prints a line for each arm, of which tests/guest/tiers_contest.py
 # makes a table. It measures placement, and cannot fail because of a figure.
 #
@@ -13,7 +13,7 @@ balancing=/proc/sys/kernel/numa_balancing
 # shellcheck disable=SC2154
 seconds=${contest_seconds:-60}
 # shellcheck disable=SC2154
-arms=$(echo "${contest_arms:-alone,thermo,damon,damon_fast,numa}" | tr ',' ' ')
+arms=$(echo "${contest_arms:-alone,thermo,damon,damon_fast,numa,memtierd}" | tr ',' ' ')
 
 free_mib() { awk '$3 == "MemFree:" { print int($4 / 1024) }' "/sys/devices/system/node/node$1/meminfo"; }
 
@@ -161,8 +161,49 @@ end_numa() {
     echo 0 >$demotion
 }
 
+# memtierd's policy by age, with the tracker that this kernel has: pages that were written to (soft-dirty). The
+# values are those of its sample configuration; one differs, memory is idle after 10 s as with thermo.
+begin_memtierd() {
+    cat >/tmp/memtierd.yaml <<YAML
+policy:
+  name: age
+  config: |
+    intervalms: 5000
+    pidwatcher:
+      name: pidlist
+      config: |
+        pids: [$pid, $filler]
+    idledurationms: 10000
+    idlenumas: [1]
+    activedurationms: 10000
+    activenumas: [0]
+    tracker:
+      name: softdirty
+      config: |
+        pagesinregion: 256
+        maxcountperregion: 0
+        scanintervalms: 4000
+        regionsupdatems: 0
+        skippageprob: 0
+        pagemapreadahead: 0
+    mover:
+      intervalms: 20
+      bandwidth: 200
+YAML
+    memtierd -config /tmp/memtierd.yaml -l /tmp/memtierd.log 2>/tmp/stderr &
+    memtierd=$!
+    kill_at_end "$memtierd"
+}
+end_memtierd() {
+    [ -e "/proc/$memtierd" ] || fail "memtierd ended: $(last_error) $(tail -n 2 /tmp/memtierd.log)"
+    tool_ms=$(cpu_ms "$memtierd")
+    kill -KILL "$memtierd"
+    note "memtierd: $(tail -n 2 /tmp/memtierd.log | tr '\n' ' ')"
+}
+
 missing_for() { # ARM
     case "$1" in
+        memtierd) command -v memtierd >/dev/null || echo "it is not in this initramfs" ;;
         damon*) [ -e /sys/kernel/mm/damon/admin ] || echo "this kernel has no DAMON" ;;
         numa) [ -e $balancing ] && [ -e $demotion ] || echo "this kernel has no NUMA balancing" ;;
     esac
