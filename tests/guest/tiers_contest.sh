@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Compares ways of memory tiering in a guest with two nodes: nothing, `thermo tier`, in-kernel DAMON, the
-# kernel's NUMA balancing, and memtierd, which is built if Go is installed. Prints a table: where the hot bytes are, how many accesses the fast node serves,
-# pages moved, CPU time. Emulation shows placement, not speed. A run takes about twenty minutes.
+# kernel's NUMA balancing, and memtierd, which is built if Go is installed. Prints a table: where the hot
+# bytes are, how many accesses the fast node serves, pages moved, CPU time. Emulation shows placement, not
+# speed. A run takes about twenty minutes.
 # Usage: tests/guest/tiers_contest.sh [tiers_contest_PROGRAM...]
 #
 # THERMO=PROGRAM         the binary that runs in the guest (default: a new build)
 # GUEST_OUT=FOLDER       where the consoles of the guests are saved (default: a temporary folder)
 # CONTEST_RUNS=N         guests to boot, one after the other (1)
 # CONTEST_SECONDS=S      length of each arm in seconds (60)
-# CONTEST_ARMS=A,B       arms: alone, thermo (20 % of a CPU), thermo_default (1 %), damon, damon_fast, numa, memtierd
+# CONTEST_ARMS=A,B       arms: alone, thermo (20 % of a CPU), thermo_default (1 %), damon, damon_fast, numa,
+#                        memtierd
 # CONTEST_LIMIT=S        time limit of a guest in seconds (1800); results so far are printed
 # FAST_NS, SLOW_NS       latencies of both kinds of memory, for the expected speed (90, 250)
 set -euo pipefail

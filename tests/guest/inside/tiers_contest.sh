@@ -1,6 +1,6 @@
-# Memory tiering by thermo, by the kernel's DAMON, by its NUMA balancing and by memtierd, one after the other with the same
-# programs in the same guest with two nodes. Prints a line for each arm, of which tests/guest/tiers_contest.py
-# makes a table. It measures placement, and cannot fail because of a figure.
+# Memory tiering by thermo, by the kernel's DAMON, by its NUMA balancing and by memtierd, one after the other
+# with the same programs in the same guest with two nodes. Prints a line for each arm, of which
+# tests/guest/tiers_contest.py makes a table. It measures placement, and cannot fail because of a figure.
 #
 # The hot part of the program begins on the slow node. The fast node is full of idle memory of a second
 # program, except for $room_mib: so memory has to leave before the hot part fits.
@@ -161,8 +161,8 @@ end_numa() {
     echo 0 >$demotion
 }
 
-# memtierd's policy by age, with the tracker that this kernel has: pages that were written to (soft-dirty). The
-# values are those of its sample configuration; one differs, memory is idle after 10 s as with thermo.
+# memtierd's policy by age, with the tracker that this kernel has: pages that were written to (soft-dirty).
+# The values are those of its sample configuration; one differs, memory is idle after 10 s as with thermo.
 begin_memtierd() {
     cat >/tmp/memtierd.yaml <<YAML
 policy:
