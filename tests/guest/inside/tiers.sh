@@ -54,8 +54,29 @@ tier_until_near() { # OPTIONS OF nodes...
     placement "$@"
 }
 
-# The text in the records that are read all the time; no other memory of redis holds it.
+# The text in the records that are read all the time; no other memory of the server holds it.
 mark=hot-record-of-the-test
+
+check_hot_is_far() { # SERVER
+    placement
+    note "all of $1 before: $on_fast bytes on the fast node, $on_slow on the slow one"
+    placement --contains "$mark"
+    note "hot part before: $on_fast bytes on the fast node, $on_slow on the slow one"
+    [ "$on_slow" -gt $((on_fast * 20)) ] || fail "the hot part does not begin on the slow node"
+}
+
+# Tiers until the hot part is near, and prints its share.
+check_hot_comes_near() { # SERVER
+    tier_until_near --contains "$mark"
+    local hot hot_bytes
+    hot=$(share) hot_bytes=$((on_fast + on_slow))
+    placement
+    note "all of $1 after: $on_fast bytes on the fast node, $on_slow on the slow one; hot part $hot_bytes bytes"
+    grep -E ' N[01]=[0-9]{4,}' "/proc/$pid/numa_maps" | sed 's/^/# numa_maps: /'
+    echo "share $name: $hot % of the hot bytes are on the fast node"
+    [ "$(number_of promoted_bytes </tmp/tier.json)" -ge $((hot_bytes * 9 / 10)) ] || fail "the hot part was not moved by thermo: $(cat /tmp/tier.json)"
+    awk -v share="$hot" 'BEGIN { exit !(share >= 95) }' || fail "only $hot % of the hot bytes are on the fast node"
+}
 
 redis_responds() { redis-cli -s /tmp/redis.sock ping 2>/dev/null | grep -q PONG; }
 start_tier_redis() {
@@ -73,11 +94,7 @@ start_filled_redis() {
     redis-benchmark -q -s /tmp/redis.sock -P 32 -n 200000 -r 200000 -d 500 -t set >/dev/null || fail "redis cannot be filled"
     redis-benchmark -q -s /tmp/redis.sock -P 32 -n 60000 -r 20000 set recent:__rand_int__ "$mark$(printf '%0480d' 1)" >/dev/null || fail "redis cannot be filled"
     echo 0-1 >/cgroup/tiers/cpuset.mems
-    placement
-    note "all of redis before: $on_fast bytes on the fast node, $on_slow on the slow one"
-    placement --contains "$mark"
-    note "hot part before: $on_fast bytes on the fast node, $on_slow on the slow one"
-    [ "$on_slow" -gt $((on_fast * 20)) ] || fail "the hot part does not begin on the slow node"
+    check_hot_is_far redis
     redis-benchmark -q -l -s /tmp/redis.sock -P 8 -c 4 -r 20000 get recent:__rand_int__ >/dev/null 2>&1 &
     kill_at_end $!
 }
@@ -85,15 +102,7 @@ start_filled_redis() {
 tiers_hot_is_near() {
     need_two_nodes
     start_filled_redis
-    tier_until_near --contains "$mark"
-    local hot hot_bytes
-    hot=$(share) hot_bytes=$((on_fast + on_slow))
-    placement
-    note "all of redis after: $on_fast bytes on the fast node, $on_slow on the slow one; hot part $hot_bytes bytes"
-    grep -E ' N[01]=[0-9]{4,}' "/proc/$pid/numa_maps" | sed 's/^/# numa_maps: /'
-    echo "share $name: $hot % of the hot bytes are on the fast node"
-    [ "$(number_of promoted_bytes </tmp/tier.json)" -ge $((hot_bytes * 9 / 10)) ] || fail "the hot part was not moved by thermo: $(cat /tmp/tier.json)"
-    awk -v share="$hot" 'BEGIN { exit !(share >= 95) }' || fail "only $hot % of the hot bytes are on the fast node"
+    check_hot_comes_near redis
 }
 
 phase_has_hot_only() { [ -s /tmp/truth.jsonl ] && [ -n "$(region hot)" ] && phase_is_hot_only; }
@@ -294,11 +303,6 @@ tiers_move_by_control_files() {
     note "hot part, divided by dests of equal weight: $on_fast bytes on the fast node, $on_slow on the slow one"
 }
 
-agent_moved_the_hot_part() {
-    placement --range "$(region hot)"
-    [ $((on_fast * 100)) -ge $(((on_fast + on_slow) * 95)) ]
-}
-
 # The agent does the same for the programs of a policy, and its ledger has the bytes.
 tiers_agent_keeps_hot_near() {
     need_two_nodes
@@ -320,7 +324,7 @@ TOML
     thermo agent --config /tmp/agent.toml 2>/tmp/stderr &
     agent=$!
     kill_at_end "$agent"
-    wait_until "the agent has moved the hot part" agent_moved_the_hot_part
+    wait_until "the agent has moved the hot part" is_near hot
     note "hot part: $on_fast bytes on the fast node, $on_slow on the slow one"
     run_thermo agent ledger --agent /tmp/agent.sock --json >/tmp/ledger.json || fail "ledger ended with $?: $(last_error)"
     note "$(cat /tmp/ledger.json)"

@@ -21,11 +21,7 @@ start_filled_mariadb() {
     echo 1 >/cgroup/tiers/cpuset.mems
     note "rows: $(ask_mariadb --execute='select count(*), sum(crc32(pad)) from tier.records' | tr '\t' ' ')"
     echo 0-1 >/cgroup/tiers/cpuset.mems
-    placement
-    note "all of MariaDB before: $on_fast bytes on the fast node, $on_slow on the slow one"
-    placement --contains "$mark"
-    note "hot part before: $on_fast bytes on the fast node, $on_slow on the slow one"
-    [ "$on_slow" -gt $((on_fast * 20)) ] || fail "the hot part does not begin on the slow node"
+    check_hot_is_far MariaDB
     # Reads of a hundred rows in random order, which read each row as often as the others.
     awk 'BEGIN { srand(1); for (n = 0; n < 2000; n++) {
         first = 100001 + int(rand() * 200) * 100
@@ -38,13 +34,5 @@ start_filled_mariadb() {
 tiers_mariadb_hot_is_near() {
     need_two_nodes
     start_filled_mariadb
-    tier_until_near --contains "$mark"
-    local hot hot_bytes
-    hot=$(share) hot_bytes=$((on_fast + on_slow))
-    placement
-    note "all of MariaDB after: $on_fast bytes on the fast node, $on_slow on the slow one; hot part $hot_bytes bytes"
-    grep -E ' N[01]=[0-9]{4,}' "/proc/$pid/numa_maps" | sed 's/^/# numa_maps: /'
-    echo "share $name: $hot % of the hot bytes are on the fast node"
-    [ "$(number_of promoted_bytes </tmp/tier.json)" -ge $((hot_bytes * 9 / 10)) ] || fail "the hot part was not moved by thermo: $(cat /tmp/tier.json)"
-    awk -v share="$hot" 'BEGIN { exit !(share >= 95) }' || fail "only $hot % of the hot bytes are on the fast node"
+    check_hot_comes_near MariaDB
 }
