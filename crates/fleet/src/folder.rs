@@ -1,6 +1,6 @@
 //! The folder in which finished files wait until they are taken to a store.
 
-use std::fs;
+use std::fs::{self, FileType};
 use std::io;
 use std::path::Path;
 
@@ -44,10 +44,10 @@ impl Finished {
 /// A folder cannot be read.
 pub fn finished(root: &Path) -> io::Result<Vec<Finished>> {
     let mut files = Vec::new();
-    for date in names(root)? {
-        for cluster in names(&root.join(&date))? {
+    for date in names(root, FileType::is_dir)? {
+        for cluster in names(&root.join(&date), FileType::is_dir)? {
             let folder = format!("{date}/{cluster}");
-            for file in names(&root.join(&folder))? {
+            for file in names(&root.join(&folder), FileType::is_file)? {
                 files.extend(Finished::parse(&format!("{folder}/{file}")));
             }
         }
@@ -56,22 +56,21 @@ pub fn finished(root: &Path) -> io::Result<Vec<Finished>> {
     Ok(files)
 }
 
-/// The names in a folder, of those that are Unicode. None if there is no folder, or another thing at its
-/// place: files and folders may be taken meanwhile.
-fn names(folder: &Path) -> io::Result<Vec<String>> {
+/// The names of one kind in a folder, of those that are Unicode. None if there is no folder: it may be taken
+/// meanwhile.
+fn names(folder: &Path, is_wanted: fn(&FileType) -> bool) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            return Ok(Vec::new());
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().into_string().ok());
-    entries.filter_map(|entry| name(entry).transpose()).collect()
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if is_wanted(&entry.file_type()?) {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
 }
 
 /// Removes the file `name` below `root`, and its folders if they are empty then. Returns whether it was
@@ -151,6 +150,8 @@ mod tests {
             "date=2026-11-02/cluster=a/n.3.v1.parquet.part",
             "date=2026-11-02/stray.parquet",
             "window.jsonl",
+            // A folder with the name of a file.
+            "date=2026-11-02/cluster=a/n.4.v1.parquet/file",
         ]);
         let files = finished(folder.path()).unwrap();
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();

@@ -68,6 +68,8 @@ impl Spool {
     /// # Errors
     /// A folder cannot be read.
     pub fn waiting(&self) -> io::Result<Vec<Finished>> {
+        // A spool that has gone is not an empty one.
+        fs::read_dir(&self.root)?;
         thermo_fleet::finished(&self.root)
     }
 
@@ -136,6 +138,14 @@ mod tests {
             "folders are removed, too"
         );
         assert!(spool.read(&file).unwrap().is_none());
+    }
+
+    #[test]
+    fn spool_that_has_gone_is_an_error() {
+        let (folder, spool) = spool(&[]);
+        assert_eq!(spool.waiting().unwrap(), []);
+        folder.close().unwrap();
+        assert_eq!(spool.waiting().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
