@@ -166,12 +166,15 @@ impl Exporter {
         }
         let in_state = |source| failure(self.unfinished.root(), source);
         self.dropped += self.unfinished.drop_oldest().map_err(in_state)?;
-        for file in self.unfinished.files().map_err(in_state)? {
-            if file.name != running {
-                self.unfinished
-                    .move_to(&self.folder, &file.name)
-                    .map_err(|source| failure(&self.folder.path(&file.name), source))?;
-            }
+        let mut files = self.unfinished.files().map_err(in_state)?;
+        files.retain(|file| file.name != running);
+        if files.is_empty() {
+            return Ok(());
+        }
+        for file in files {
+            self.unfinished
+                .move_to(&self.folder, &file.name)
+                .map_err(|source| failure(&self.folder.path(&file.name), source))?;
         }
         let dropped = self.folder.drop_oldest();
         self.dropped += dropped.map_err(|source| failure(self.folder.root(), source))?;
