@@ -131,60 +131,59 @@ impl Tier {
             min: Age::Time(self.demote_age),
             max: Age::Time(Nanos::MAX),
         };
-        let mut schemes = [
-            self.promote((MIN_RATE, all), below),
-            self.demote((none, none), idle, below.saturating_sub(OVERLAP_BP)),
-            self.promote((HOT_RATE, all), used),
-            self.demote((MIN_RATE, WARM_RATE), any_age, used.saturating_sub(OVERLAP_BP)),
-        ];
         // The two schemes of a direction share the bandwidth.
-        for (nth, scheme) in schemes.iter_mut().enumerate() {
-            let exchange = scheme.quota.sz.0 / EXCHANGE_PART;
-            let is_exchange = nth >= 2;
-            scheme.quota.sz.0 = if is_exchange {
-                exchange
-            } else {
-                scheme.quota.sz.0 - exchange
-            };
-        }
-        schemes
+        let window = self.bandwidth.0 / WINDOWS_PER_SEC;
+        let exchange = Bytes(window / EXCHANGE_PART);
+        let rest = Bytes(window - exchange.0);
+        [
+            self.promote((MIN_RATE, all), below, rest),
+            self.demote((none, none), idle, below.saturating_sub(OVERLAP_BP), rest),
+            self.promote((HOT_RATE, all), used, exchange),
+            self.demote(
+                (MIN_RATE, WARM_RATE),
+                any_age,
+                used.saturating_sub(OVERLAP_BP),
+                exchange,
+            ),
+        ]
     }
 
-    /// Memory with this share of accessed checks moves to the fast node until `used` of it is used.
-    fn promote(&self, rates: (Permille, Permille), used: u64) -> Scheme {
+    /// Memory with this share of accessed checks moves to the fast node until `used` of it is used, at
+    /// most `sz` a window.
+    fn promote(&self, rates: (Permille, Permille), used: u64, sz: Bytes) -> Scheme {
         Scheme {
             destinations: vec![Destination::only(self.fast)],
             pattern: pattern(rates, AccessPattern::default().age),
-            quota: self.quota(SystemMetric::NodeMemUsedBp { nid: self.fast }, used),
+            quota: quota(SystemMetric::NodeMemUsedBp { nid: self.fast }, used, sz),
             ..Scheme::new(Action::MigrateHot)
         }
     }
 
     /// Memory with this share of accessed checks moves to the slow node while more than `used` of the fast
-    /// one is used.
-    fn demote(&self, rates: (Permille, Permille), age: Bounds<Age>, used: u64) -> Scheme {
+    /// one is used, at most `sz` a window.
+    fn demote(&self, rates: (Permille, Permille), age: Bounds<Age>, used: u64, sz: Bytes) -> Scheme {
         let free = 10_000_u64.saturating_sub(used);
         Scheme {
             destinations: vec![Destination::only(self.slow)],
             pattern: pattern(rates, age),
-            quota: self.quota(SystemMetric::NodeMemFreeBp { nid: self.fast }, free),
+            quota: quota(SystemMetric::NodeMemFreeBp { nid: self.fast }, free, sz),
             ..Scheme::new(Action::MigrateCold)
         }
     }
+}
 
-    fn quota(&self, metric: SystemMetric, target: u64) -> Quota {
-        Quota {
-            sz: Bytes(self.bandwidth.0 / WINDOWS_PER_SEC),
-            reset_interval: Nanos(1_000_000_000 / WINDOWS_PER_SEC),
-            weights: Weights {
-                sz: 0,
-                nr_accesses: 1,
-                age: 1,
-            },
-            goals: vec![Goal::Metric { metric, target }],
-            tuner: GoalTuner::Temporal,
-            ..Quota::default()
-        }
+fn quota(metric: SystemMetric, target: u64, sz: Bytes) -> Quota {
+    Quota {
+        sz,
+        reset_interval: Nanos(1_000_000_000 / WINDOWS_PER_SEC),
+        weights: Weights {
+            sz: 0,
+            nr_accesses: 1,
+            age: 1,
+        },
+        goals: vec![Goal::Metric { metric, target }],
+        tuner: GoalTuner::Temporal,
+        ..Quota::default()
     }
 }
 
