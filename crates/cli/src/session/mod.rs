@@ -14,6 +14,7 @@ mod progress;
 mod reload;
 mod scheme_activity;
 mod scheme_inputs;
+mod scheme_total;
 mod sink;
 mod teardown;
 mod totals;
@@ -24,7 +25,8 @@ pub use net_savings::{NetSavings, add_savings_to_json};
 pub use plan::{Done, Migration, Plan, Tuning};
 pub use progress::Progress;
 pub use reload::{ReadSettings, Reloader, Settings};
-pub use sink::{SchemeTotal, SessionSink, skipped_json, skipped_text};
+pub use scheme_total::{SchemeTotal, skipped_json, skipped_text};
+pub use sink::SessionSink;
 pub use teardown::{Teardown, wait_for};
 
 use std::path::Path;

@@ -1,12 +1,10 @@
 //! The sink of a session: passes events to the recording, and keeps totals and messages for the session.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
 use thermo_engine::access_tables::UnknownReason;
-use thermo_engine::ops::{Skip, TargetId};
-use thermo_engine::scheme::{SchemeStats, Watermarks};
-use thermo_engine::sink::{TargetRegions, TriedRegion};
+use thermo_engine::ops::TargetId;
+use thermo_engine::sink::TargetRegions;
 use thermo_engine::{Action, Context, Event, Scheme, Sink};
 use thermo_kernel::clock;
 use thermo_recording::Recorder;
@@ -16,84 +14,8 @@ use thermo_report::{HeatSizes, Layout};
 use thermo_units::Bytes;
 
 use super::NetSavings;
-use super::distinct_bytes::DistinctBytes;
 use super::scheme_activity::SchemeActivity;
-
-/// Totals of a scheme over the session.
-#[derive(Debug, Clone)]
-pub struct SchemeTotal {
-    /// The action.
-    pub action: Action,
-    /// DAMON's statistics.
-    pub stats: SchemeStats,
-    /// Bytes not acted on, by reason.
-    pub skipped: BTreeMap<Skip, Bytes>,
-    /// Bytes matched at least once, for schemes that change no memory (`stat`, dry runs).
-    pub distinct: Option<DistinctBytes>,
-    /// Free memory in thousandths when the watermarks deactivated the scheme; `None` while it is active.
-    inactive_at: Option<u64>,
-    watermarks: Watermarks,
-}
-
-impl SchemeTotal {
-    /// The totals of `scheme` before it was applied.
-    pub fn new(scheme: &Scheme) -> Self {
-        Self {
-            action: scheme.action,
-            stats: SchemeStats::default(),
-            skipped: BTreeMap::new(),
-            distinct: (scheme.action == Action::Stat).then(DistinctBytes::default),
-            inactive_at: None,
-            watermarks: scheme.watermarks,
-        }
-    }
-
-    fn add_tried(&mut self, tried: &[TriedRegion]) {
-        if let Some(distinct) = &mut self.distinct {
-            let ranges = tried.iter().map(|tried| tried.target_range);
-            ranges.for_each(|range| distinct.insert(range.target, range.range));
-        }
-    }
-
-    fn add_skipped(&mut self, skipped: &[(Skip, Bytes)]) {
-        for (why, bytes) in skipped {
-            let sum = self.skipped.entry(*why).or_default();
-            *sum = Bytes(sum.0.saturating_add(bytes.0));
-        }
-    }
-
-    /// A sentence if the scheme was never applied because of its watermarks.
-    pub fn inactive_reason(&self) -> Option<String> {
-        let free = self.inactive_at.filter(|_| self.stats.nr_tried == 0)?;
-        let (low, high) = (self.watermarks.low.0, self.watermarks.high.0);
-        Some(format!(
-            "{} was inactive (watermarks): {free} thousandths of memory are free, and it acts only between {low} and {high} (low and high watermark)",
-            self.action.name()
-        ))
-    }
-
-    /// Skipped bytes by reason for JSON: `{reason, bytes}` each.
-    pub fn skipped_json(&self) -> Value {
-        skipped_json(&self.skipped)
-    }
-
-    /// Skipped bytes by reason: a line for each, after `prefix`.
-    pub fn skipped_text(&self, prefix: &str) -> String {
-        skipped_text(&self.skipped, prefix)
-    }
-}
-
-/// Skipped bytes by reason for JSON: `{reason, bytes}` each.
-pub fn skipped_json(skipped: &BTreeMap<Skip, Bytes>) -> Value {
-    let entry = |(why, bytes): (&Skip, &Bytes)| json!({ "reason": why.name(), "bytes": bytes.0 });
-    skipped.iter().map(entry).collect()
-}
-
-/// Skipped bytes by reason: a line for each, after `prefix`.
-pub fn skipped_text(skipped: &BTreeMap<Skip, Bytes>, prefix: &str) -> String {
-    let line = |(why, bytes): (&Skip, &Bytes)| format!("{prefix}{bytes}: {why}\n");
-    skipped.iter().map(line).collect()
-}
+use super::scheme_total::SchemeTotal;
 
 /// The sink of a session.
 pub struct SessionSink {
@@ -376,7 +298,7 @@ mod tests {
     use thermo_engine::access_tables::AccessTables;
     use thermo_engine::budget::Method;
     use thermo_engine::ops::TargetId;
-    use thermo_engine::scheme::WatermarkMetric;
+    use thermo_engine::scheme::{SchemeStats, WatermarkMetric, Watermarks};
     use thermo_recording::model::{Mapping, Mappings};
     use thermo_units::{Nanos, Permille};
 
