@@ -12,6 +12,7 @@ mod number;
 mod permille;
 mod printable;
 mod rate;
+pub mod template;
 pub mod text;
 
 pub use addr::{Addr, AddrRange, PAGE_SIZE};

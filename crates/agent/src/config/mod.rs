@@ -18,7 +18,7 @@ use thermo_actions::PageoutLimits;
 use thermo_engine::Scheme;
 use thermo_engine::budget::CpuShare;
 use thermo_units::text::ParseError;
-use thermo_units::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos, template};
 
 use crate::api::Mode;
 use crate::guard::Bounds;
@@ -161,6 +161,10 @@ impl PolicyConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TargetName(Option<String>);
 
+/// Longest name of a target in bytes. Programs choose parts of it: their command, the path of their program,
+/// and groups that are delegated to them.
+pub const MAX_NAME: usize = 256;
+
 /// The placeholders of target names, and what each stands for.
 type Placeholder = (&'static str, fn(&Identity) -> String);
 const PLACEHOLDERS: [Placeholder; 10] = [
@@ -188,6 +192,21 @@ fn of_pod(identity: &Identity, fact: fn(&Pod) -> String) -> String {
     identity.pod_names().map(fact).unwrap_or_default()
 }
 
+/// `name`, cut to [`MAX_NAME`] bytes. A hash of the whole keeps apart names that begin alike; it is the same
+/// after a restart, so that the ledger goes on.
+fn shortened(name: String) -> String {
+    if name.len() <= MAX_NAME {
+        return name;
+    }
+    // FNV-1a.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let end = format!("~{hash:016x}");
+    let room = name.floor_char_boundary(MAX_NAME - end.len());
+    name.get(..room).unwrap_or_default().to_owned() + &end
+}
+
 impl TargetName {
     /// What the name needs of the kubelet.
     #[must_use]
@@ -207,14 +226,18 @@ impl TargetName {
         self.0.as_ref().is_some_and(|pattern| pattern.contains("{uid}"))
     }
 
-    /// The name of the target that the process belongs to.
+    /// The name of the target that the process belongs to, at most [`MAX_NAME`] bytes. What the process calls
+    /// itself is text: placeholders in it stay as they are.
     #[must_use]
     pub fn of(&self, identity: &Identity) -> String {
-        let Some(pattern) = &self.0 else {
-            return identity.default_name();
+        let value = |nth: usize| {
+            let placeholder = PLACEHOLDERS.get(nth);
+            placeholder.map_or_else(String::new, |(_, value)| value(identity))
         };
-        let fill = |text: String, (name, value): &Placeholder| text.replace(name, &value(identity));
-        PLACEHOLDERS.iter().fold(pattern.clone(), fill)
+        shortened(self.0.as_ref().map_or_else(
+            || identity.default_name(),
+            |pattern| template::fill(pattern, &PLACEHOLDERS.map(|(name, _)| name), value),
+        ))
     }
 }
 

@@ -282,3 +282,24 @@ fn guide_has_every_key() {
         }
     }
 }
+
+#[test]
+fn what_a_process_calls_itself_is_text_in_names_of_targets() {
+    let name = |pattern: &str, command: &str, exe: &str| {
+        let config = parse(&format!("{ONE}target_name = \"{pattern}\"\n")).unwrap();
+        config.policies[0].target_name.of(&Identity {
+            command: command.to_owned(),
+            exe: exe.to_owned(),
+            ..Identity::default()
+        })
+    };
+    assert_eq!(name("{command}", "{exe}{uid}", "/x"), "{exe}{uid}");
+    assert_eq!(name("{command}-{exe}", "{exe}", "/{command}"), "{exe}-/{command}");
+    let path = format!("/{}", "ä/".repeat(1300));
+    let (one, other) = (name("{exe}", "c", &path), name("{exe}", "c", &format!("{path}x")));
+    assert!(one.len() <= 256 && other.len() <= 256, "{} bytes", one.len());
+    assert_ne!(one, other, "names that begin alike stay apart");
+    assert_eq!(one, name("{exe}", "c", &path), "and are the same at each look");
+    let repeated = "{exe}".repeat(800);
+    assert!(name(&repeated, "c", &path).len() <= 256);
+}

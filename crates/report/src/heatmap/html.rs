@@ -1,5 +1,7 @@
 //! A heatmap as one self-contained HTML page with zoom and tooltips.
 
+use thermo_units::template;
+
 use super::Heatmap;
 use crate::picture::palette;
 
@@ -19,8 +21,9 @@ impl Heatmap {
             palette::UNKNOWN,
             palette::ABSENT
         );
-        let page = include_str!("page.html").replace("{{colours}}", &colours);
-        // The data is filled in last, so that placeholders in it are not replaced.
-        page.replace("{{data}}", &data)
+        let values = [colours, data];
+        template::fill(include_str!("page.html"), &["{{colours}}", "{{data}}"], |nth| {
+            values.get(nth).cloned().unwrap_or_default()
+        })
     }
 }

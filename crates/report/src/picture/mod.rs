@@ -8,6 +8,7 @@ mod svg;
 
 pub use line::LineChart;
 pub(crate) use palette::Rgb;
+use thermo_units::template;
 
 /// An error of drawing a picture.
 #[derive(Debug, thiserror::Error)]
@@ -167,8 +168,27 @@ pub(crate) fn escape(text: &str) -> String {
 /// A self-contained HTML page with `svg` documents, one below the other, and a text.
 #[must_use]
 pub fn page(title: &str, svg: &str, text: &str) -> String {
-    include_str!("page.html")
-        .replace("{{title}}", &escape(title))
-        .replace("{{svg}}", svg)
-        .replace("{{text}}", &escape(text))
+    // In one pass: names of programs are part of the values, and may look like placeholders.
+    template::fill(
+        include_str!("page.html"),
+        &["{{title}}", "{{svg}}", "{{text}}"],
+        |nth| match nth {
+            0 => escape(title),
+            1 => svg.to_owned(),
+            _ => escape(text),
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_look_like_placeholders_stay_text_in_a_page() {
+        let page = page("{{svg}}{{text}}", "<svg>{{text}}</svg>", "idle");
+        assert!(page.contains("<title>{{svg}}{{text}}</title>"), "{page}");
+        assert_eq!(page.matches("idle").count(), 1, "{page}");
+        assert!(page.contains("<svg>{{text}}</svg>"), "{page}");
+    }
 }
