@@ -21,16 +21,19 @@ const TLS_BUFFER_LIMIT: usize = 64 << 10;
 pub(crate) enum Peer {
     /// The user id of a process on this machine.
     User(u32),
+    /// This machine, over the loopback interface: a program chooses its address in 127.0.0.0/8.
+    Loopback,
     /// An IPv4 address, or the first 64 bits of an IPv6 address: one host chooses the others as it likes.
     Address(IpAddr),
 }
 
 impl Peer {
     fn from_ip(ip: IpAddr) -> Self {
-        Self::Address(match ip.to_canonical() {
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-            ip @ IpAddr::V4(_) => ip,
-        })
+        match ip.to_canonical() {
+            ip if ip.is_loopback() => Self::Loopback,
+            IpAddr::V6(ip) => Self::Address(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into()),
+            ip @ IpAddr::V4(_) => Self::Address(ip),
+        }
     }
 }
 
@@ -263,5 +266,8 @@ mod tests {
         assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:2"));
         assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
         assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
+        for loopback in ["127.0.0.2", "127.255.0.9", "::ffff:127.0.0.3", "::1"] {
+            assert_eq!(peer("127.0.0.1"), peer(loopback), "{loopback}");
+        }
     }
 }

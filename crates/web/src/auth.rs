@@ -21,24 +21,23 @@ const MAX_TOKEN: u64 = 4096;
 pub(crate) enum Peer {
     /// A user of this machine, over the UNIX socket.
     User(u32),
+    /// Every program of this machine, over the loopback interface: it chooses its address in 127.0.0.0/8.
+    Loopback,
     /// An IPv4 address, or the first 64 bits of an IPv6 address: a host chooses the others as it likes.
     Address(IpAddr),
 }
 
 impl Peer {
     pub(crate) fn from_ip(ip: IpAddr) -> Self {
-        Self::Address(match ip.to_canonical() {
-            IpAddr::V6(ip) if !ip.is_loopback() => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-            ip => ip,
-        })
+        match ip.to_canonical() {
+            ip if ip.is_loopback() => Self::Loopback,
+            IpAddr::V6(ip) => Self::Address(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into()),
+            ip @ IpAddr::V4(_) => Self::Address(ip),
+        }
     }
 
     pub(crate) fn is_root(self) -> bool {
         self == Self::User(0)
-    }
-
-    pub(crate) fn is_loopback(self) -> bool {
-        matches!(self, Self::Address(ip) if ip.is_loopback())
     }
 }
 
@@ -82,10 +81,10 @@ impl Tokens {
             None => match peer {
                 Peer::User(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw() => Ok(Role::Admin),
                 Peer::User(_) => Ok(Role::Read),
-                Peer::Address(_) if self.protect_reading() => Err(unauthorized(
+                Peer::Loopback | Peer::Address(_) if self.protect_reading() => Err(unauthorized(
                     "a token is needed: send the header `Authorization: Bearer TOKEN`",
                 )),
-                Peer::Address(_) => Ok(Role::Read),
+                Peer::Loopback | Peer::Address(_) => Ok(Role::Read),
             },
         }
     }

@@ -10,6 +10,8 @@ use crate::auth::Peer;
 pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// Connections that only root may take, so that others cannot lock root out.
 const RESERVED_FOR_ROOT: usize = 8;
+/// Connections that only users of the UNIX socket may take, so that the network cannot lock them out.
+const RESERVED_FOR_SOCKET: usize = 16;
 /// Most connections of one user or address.
 pub(crate) const MAX_CONNECTIONS_OF_PEER: usize = 8;
 /// Most connections over the loopback interface: all users and programs of this machine share them.
@@ -66,14 +68,7 @@ impl Peers {
     /// A place for a connection of `peer`; `None` if it, or all together, have too many.
     pub(crate) fn connect(self: &Arc<Self>, peer: Peer, now: Instant) -> Option<Slot> {
         let mut peers = self.lock();
-        let all: usize = peers.values().map(|usage| usage.connections).sum();
-        let own = peers.get(&peer).map_or(0, |usage| usage.connections);
-        let (most_of_all, most) = match peer {
-            _ if peer.is_root() => (MAX_CONNECTIONS, MAX_CONNECTIONS),
-            _ if peer.is_loopback() => (MAX_CONNECTIONS - RESERVED_FOR_ROOT, MAX_CONNECTIONS_OF_LOOPBACK),
-            _ => (MAX_CONNECTIONS - RESERVED_FOR_ROOT, MAX_CONNECTIONS_OF_PEER),
-        };
-        if all >= most_of_all || own >= most {
+        if !has_place(&peers, peer) {
             return None;
         }
         if peers.len() >= MAX_REMEMBERED {
@@ -101,6 +96,29 @@ impl Peers {
         let allowed = usage.tokens >= 1.0;
         usage.tokens -= if allowed { 1.0 } else { 0.0 };
         allowed
+    }
+}
+
+/// Whether `peer` may have one more connection.
+fn has_place(peers: &HashMap<Peer, Usage>, peer: Peer) -> bool {
+    let sum = |counts: fn(&Peer) -> bool| -> usize {
+        let counted = peers.iter().filter(|(peer, _)| counts(peer));
+        counted.map(|(_, usage)| usage.connections).sum()
+    };
+    let own = peers.get(&peer).map_or(0, |usage| usage.connections);
+    let for_others = MAX_CONNECTIONS - RESERVED_FOR_ROOT;
+    let all = sum(|_| true);
+    let network = sum(|peer| !matches!(peer, Peer::User(_)));
+    match peer {
+        Peer::User(0) => all < MAX_CONNECTIONS,
+        Peer::User(_) => all < for_others && own < MAX_CONNECTIONS_OF_PEER,
+        Peer::Loopback | Peer::Address(_) => {
+            let most = match peer {
+                Peer::Loopback => MAX_CONNECTIONS_OF_LOOPBACK,
+                _ => MAX_CONNECTIONS_OF_PEER,
+            };
+            all < for_others && network < for_others - RESERVED_FOR_SOCKET && own < most
+        }
     }
 }
 
@@ -161,5 +179,28 @@ mod tests {
             peers.request(peer, now);
         }
         assert!(peers.lock().len() <= MAX_REMEMBERED);
+    }
+    #[test]
+    fn loopback_is_one_peer_and_leaves_places_for_the_socket() {
+        let (peers, now) = (Arc::new(Peers::default()), Instant::now());
+        let mut held: Vec<Slot> = Vec::new();
+        let loopback = (1..=255).map(|host| format!("127.0.0.{host}"));
+        let mapped = (1..=255).map(|host| format!("::ffff:127.1.0.{host}"));
+        for ip in loopback.chain(mapped).chain(["::1".to_owned()]) {
+            let peer = Peer::from_ip(ip.parse().unwrap());
+            held.extend(peers.connect(peer, now));
+            held.extend(peers.connect(peer, now));
+        }
+        assert_eq!(held.len(), MAX_CONNECTIONS_OF_LOOPBACK);
+        for host in 0..100_u32 {
+            held.extend(peers.connect(Peer::from_ip(IpAddr::from((10 << 24 | host).to_be_bytes())), now));
+        }
+        let of_user: Vec<Slot> = std::iter::from_fn(|| peers.connect(Peer::User(1000), now)).collect();
+        let network = MAX_CONNECTIONS - RESERVED_FOR_ROOT - RESERVED_FOR_SOCKET;
+        assert_eq!((held.len(), of_user.len()), (network, MAX_CONNECTIONS_OF_PEER));
+        let requests = (1..=200).map(|host| Peer::from_ip(format!("127.0.1.{host}").parse().unwrap()));
+        let made = requests.filter(|peer| peers.request(*peer, now)).count();
+        assert_eq!(made, BURST as usize);
+        assert!(!peers.request(Peer::from_ip("127.9.9.9".parse().unwrap()), now));
     }
 }
