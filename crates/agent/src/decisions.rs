@@ -8,7 +8,8 @@ use thermo_units::{Bytes, Nanos};
 
 use crate::api::{Decision, DecisionKind, UnixMillis};
 
-/// Decisions that are kept.
+/// Decisions that are kept. Beyond, the policy with the most of them loses its oldest: a policy of many
+/// targets leaves those of the others.
 const MAX_KEPT: usize = 4096;
 /// Time between two decisions of a kind about a target.
 const EVERY: Nanos = Nanos::secs(60);
@@ -20,6 +21,8 @@ type Key = (String, String, String, DecisionKind, String);
 #[derive(Debug, Default)]
 pub struct Decisions {
     kept: VecDeque<Decision>,
+    /// How many of them each policy has.
+    by_policy: BTreeMap<String, usize>,
     last_number: u64,
     /// Pending sums, with the earliest time at which each becomes a decision.
     sums: BTreeMap<Key, (u64, Nanos)>,
@@ -37,10 +40,25 @@ impl Decisions {
             ..decision
         };
         if self.kept.len() >= MAX_KEPT {
-            self.kept.pop_front();
+            self.drop_oldest();
         }
+        *self.by_policy.entry(decision.policy.clone()).or_default() += 1;
         self.fresh.push(decision.clone());
         self.kept.push_back(decision);
+    }
+
+    fn drop_oldest(&mut self) {
+        let largest = self.by_policy.iter().max_by_key(|(_, kept)| **kept);
+        let Some(policy) = largest.map(|(policy, _)| policy.clone()) else {
+            return;
+        };
+        if let Some(oldest) = self.kept.iter().position(|kept| kept.policy == policy) {
+            self.kept.remove(oldest);
+        }
+        match self.by_policy.get_mut(&policy) {
+            Some(kept) if *kept > 1 => *kept -= 1,
+            _ => drop(self.by_policy.remove(&policy)),
+        }
     }
 
     /// Adds the result of an action. `because` says why the memory matched.
@@ -183,5 +201,27 @@ mod tests {
         }
         let kept = decisions.after(0, None, None);
         assert_eq!((kept.len(), kept[0].number), (MAX_KEPT, 6));
+    }
+
+    #[test]
+    fn many_decisions_of_one_policy_leave_those_of_others() {
+        let mut decisions = Decisions::default();
+        let mut add = |policy: &str, nr: usize| {
+            for _ in 0..nr {
+                let policy = policy.to_owned();
+                decisions.add(
+                    1,
+                    Decision {
+                        policy,
+                        ..Decision::default()
+                    },
+                );
+            }
+        };
+        add("quiet", 2);
+        add("noisy", 3 * MAX_KEPT);
+        assert_eq!(decisions.after(0, None, Some("quiet")).len(), 2);
+        assert_eq!(decisions.after(0, None, None).len(), MAX_KEPT);
+        assert_eq!(decisions.by_policy.values().sum::<usize>(), MAX_KEPT);
     }
 }

@@ -48,7 +48,8 @@ impl Agent {
             Some(format!("policy {} does not run: {error}", policy.config.name))
         });
         let full = self.ledger.is_full().then(|| {
-            "the ledger has as many targets as it keeps: further targets share a row. Give policies a target_name"
+            "the ledger has as many targets as it keeps: targets that have ended share the row (other) of their policy. \
+             Give policies a target_name that is the same for many processes"
                 .to_owned()
         });
         Status {

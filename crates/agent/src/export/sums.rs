@@ -8,18 +8,30 @@ use thermo_engine::ops::Applied;
 use thermo_fleet::Row;
 use thermo_units::{Bytes, Nanos};
 
-/// Targets are counted apart up to this number: names may come from users. What happens to further ones is in
-/// the ledger only.
+use crate::ledger::fair_table::{FairTable, Value};
+
+/// Targets are counted apart up to this number: names may come from users. Further ones share a row of their
+/// policy.
 const MAX_TARGETS: usize = 4096;
 
 /// Sums by policy and target.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sums {
-    targets: BTreeMap<(String, String), Sum>,
+    targets: FairTable<Sum>,
     /// Re-accesses since the agent started, as the last export saw them.
     reaccessed: BTreeMap<(String, String), [Bytes; NR_AGES]>,
     /// CPU time of acting, of all targets.
     acting: Nanos,
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self {
+            targets: FairTable::new(MAX_TARGETS),
+            reaccessed: BTreeMap::new(),
+            acting: Nanos::ZERO,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,6 +40,15 @@ struct Sum {
     back: Bytes,
     watching: Nanos,
     acting: Nanos,
+}
+
+impl Value for Sum {
+    fn fold(&mut self, other: Self) {
+        self.paged_out += other.paged_out;
+        self.back += other.back;
+        self.watching += other.watching;
+        self.acting += other.acting;
+    }
 }
 
 impl Sums {
@@ -54,10 +75,7 @@ impl Sums {
     }
 
     fn change(&mut self, policy: &str, target: &str, change: impl FnOnce(&mut Sum)) {
-        let key = (policy.to_owned(), target.to_owned());
-        if self.targets.len() < MAX_TARGETS || self.targets.contains_key(&key) {
-            change(self.targets.entry(key).or_default());
-        }
+        change(self.targets.change(policy, target).value);
     }
 
     /// Moves the sums into the rows of their targets, and begins anew. `reaccessed` has the re-accesses of
@@ -65,6 +83,9 @@ impl Sums {
     /// the CPU time of acting in microseconds, too.
     pub fn take(&mut self, rows: &mut Vec<Row>, reaccessed: &[[Bytes; NR_AGES]]) -> u64 {
         let mut living = BTreeSet::new();
+        let all = self.targets.take().into_iter();
+        let mut sums: BTreeMap<(String, String), Sum> =
+            all.map(|(policy, target, sum)| ((policy, target), sum)).collect();
         for (row, reaccessed) in rows.iter_mut().zip(reaccessed) {
             let key = (row.policy.clone(), row.target.clone());
             let before = self.reaccessed.entry(key.clone()).or_default();
@@ -78,13 +99,13 @@ impl Sums {
                 *delta = now.0.checked_sub(before.0).unwrap_or(now.0);
                 *before = *now;
             }
-            if let Some(sum) = self.targets.remove(&key) {
+            if let Some(sum) = sums.remove(&key) {
                 sum.fill(row);
             }
             living.insert(key);
         }
         self.reaccessed.retain(|key, _| living.contains(key));
-        for ((policy, target), sum) in std::mem::take(&mut self.targets) {
+        for ((policy, target), sum) in sums {
             let mut row = Row {
                 workload: target.clone(),
                 policy,

@@ -14,7 +14,10 @@ use jiff::civil::Date;
 use jiff::tz::Offset;
 use serde::{Deserialize, Serialize};
 
-use super::write_whole;
+use thermo_units::Bytes;
+
+use super::fair_table::OTHER;
+use super::{add, write_whole};
 use crate::api::{LedgerDay, LedgerDays, SCHEMA, UnixMillis};
 
 /// Folder in the state directory.
@@ -22,8 +25,8 @@ const FOLDER: &str = "ledger";
 const EXTENSION: &str = "json";
 /// Days kept.
 pub const MAX_DAYS: usize = 400;
-/// Rows of targets kept over all days. If there are more, the oldest days lose theirs; the rows of policies
-/// stay.
+/// Rows of targets kept over all days. If there are more, the policy with the most of them loses those of its
+/// oldest day; the rows of policies stay.
 pub const MAX_TARGET_ROWS: usize = 16_384;
 
 /// Policy and target; without a target, the row is the sum of all targets of the policy.
@@ -44,9 +47,16 @@ impl Rows {
         self.targets += usize::from(is_of_target && before.is_none());
     }
 
-    fn drop_targets(&mut self) {
-        self.all.retain(|(_, target), _| target.is_none());
-        self.targets = 0;
+    fn nr_targets_of(&self, policy: &str) -> usize {
+        let from = (policy.to_owned(), None);
+        let of_policy = self.all.range(from..).take_while(|((name, _), _)| name == policy);
+        of_policy.filter(|((_, target), _)| target.is_some()).count()
+    }
+
+    fn drop_targets_of(&mut self, policy: &str) {
+        self.all
+            .retain(|(name, target), _| name != policy || target.is_none());
+        self.targets = self.all.keys().filter(|(_, target)| target.is_some()).count();
     }
 }
 
@@ -142,17 +152,64 @@ impl Days {
             self.all.remove(&oldest);
             self.unsaved.insert(oldest);
         }
-        let mut sum: usize = self.all.values().map(|rows| rows.targets).sum();
-        for (date, rows) in &mut self.all {
-            if sum <= MAX_TARGET_ROWS {
+        while self.all.values().map(|rows| rows.targets).sum::<usize>() > MAX_TARGET_ROWS {
+            if !self.drop_oldest_targets() {
                 break;
             }
-            if *date != self.today && rows.targets > 0 {
-                sum -= rows.targets;
-                Arc::make_mut(rows).drop_targets();
-                self.unsaved.insert(*date);
-            }
         }
+    }
+
+    /// Drops the rows of targets of one policy on one day before today. False if there are none.
+    fn drop_oldest_targets(&mut self) -> bool {
+        let before = || self.all.iter().filter(|(date, _)| **date != self.today);
+        let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+        for (policy, target) in before().flat_map(|(_, rows)| rows.all.keys()) {
+            *sums.entry(policy).or_default() += usize::from(target.is_some());
+        }
+        let largest = sums.into_iter().max_by_key(|(_, sum)| *sum);
+        let Some(policy) = largest
+            .filter(|(_, sum)| *sum > 0)
+            .map(|(policy, _)| policy.to_owned())
+        else {
+            return false;
+        };
+        let oldest = before().find(|(_, rows)| rows.nr_targets_of(&policy) > 0);
+        let Some(date) = oldest.map(|(date, _)| *date) else {
+            return false;
+        };
+        if let Some(rows) = self.all.get_mut(&date) {
+            Arc::make_mut(rows).drop_targets_of(&policy);
+            self.unsaved.insert(date);
+        }
+        true
+    }
+
+    /// Adds today's row of a target to the row that further targets of its policy share.
+    pub(super) fn fold(&mut self, policy: &str, target: &str) {
+        let Some(rows) = self.all.get_mut(&self.today) else {
+            return;
+        };
+        let rows = Arc::make_mut(rows);
+        let Some(folded) = rows.all.remove(&(policy.to_owned(), Some(target.to_owned()))) else {
+            return;
+        };
+        rows.targets -= 1;
+        let key = (policy.to_owned(), Some(OTHER.to_owned()));
+        if !rows.all.contains_key(&key) {
+            rows.insert(new_row(self.today, &key));
+        }
+        if let Some(other) = rows.all.get_mut(&key) {
+            for sum in folded.acted_bytes {
+                add(&mut other.acted_bytes, &sum.name, Bytes(sum.bytes));
+            }
+            other.back_1min_bytes += folded.back_1min_bytes;
+            other.back_10min_bytes += folded.back_10min_bytes;
+            other.back_1h_bytes += folded.back_1h_bytes;
+            other.net_saved_gib_hours += folded.net_saved_gib_hours;
+            other.watching_cpu_s += folded.watching_cpu_s;
+            other.acting_cpu_s += folded.acting_cpu_s;
+        }
+        self.unsaved.insert(self.today);
     }
 
     /// The days as others see them, the oldest first: the rows of policies, and those of targets if
@@ -340,6 +397,20 @@ mod tests {
         assert_eq!(all[0].net_saved_gib_hours, per_day as f64);
         assert_eq!((all[1].day.as_str(), &all[1].target), ("2026-11-27", &None));
         assert_eq!(days.unsaved.len(), 5);
+    }
+
+    #[test]
+    fn many_names_of_one_policy_leave_the_past_of_others() {
+        let mut days = Days::default();
+        days.set_time(MIDNIGHT);
+        days.change("quiet", "service", |row| row.net_saved_gib_hours += 1.0);
+        for day in 0..6 {
+            days.set_time(MIDNIGHT + day * DAY_MS);
+            (0..MAX_TARGET_ROWS / 4).for_each(|target| add(&mut days, &target.to_string(), 1.0));
+        }
+        let all = days.published(0, true).rows;
+        assert!(all.iter().filter(|row| row.target.is_some()).count() <= MAX_TARGET_ROWS);
+        assert!(all.iter().any(|row| row.target.as_deref() == Some("service")));
     }
 
     #[test]

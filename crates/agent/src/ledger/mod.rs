@@ -3,6 +3,7 @@
 //! each day.
 
 pub mod days;
+pub mod fair_table;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,8 @@ use thermo_kernel::durable_file;
 use thermo_units::{Bytes, Nanos};
 
 use self::days::Days;
-use crate::api::{self, LedgerRow, Mode, NamedBytes, SCHEMA, UnixMillis};
+use self::fair_table::{FairTable, Value};
+use crate::api::{self, LedgerDay, LedgerRow, Mode, NamedBytes, SCHEMA, UnixMillis};
 
 /// Name of the file in the state directory.
 const FILE: &str = "ledger.json";
@@ -24,13 +26,44 @@ const FILE: &str = "ledger.json";
 const MAX_ROWS: usize = 4096;
 
 /// The sums.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ledger {
     since_ms: UnixMillis,
-    rows: BTreeMap<(String, String), LedgerRow>,
+    rows: FairTable<LedgerRow>,
     days: Days,
-    /// Rows were dropped because there were too many.
-    is_full: bool,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            since_ms: 0,
+            rows: FairTable::new(MAX_ROWS),
+            days: Days::default(),
+        }
+    }
+}
+
+impl Value for LedgerRow {
+    fn fold(&mut self, other: Self) {
+        let kinds = [
+            (&mut self.acted_bytes, other.acted_bytes),
+            (&mut self.skipped_bytes, other.skipped_bytes),
+        ];
+        for (sums, others) in kinds {
+            for sum in others {
+                add(sums, &sum.name, Bytes(sum.bytes));
+            }
+        }
+        // What the last look of a dry run found belongs to a target that lives.
+        self.moved_back_bytes += other.moved_back_bytes;
+        self.back_1min_bytes += other.back_1min_bytes;
+        self.back_10min_bytes += other.back_10min_bytes;
+        self.back_1h_bytes += other.back_1h_bytes;
+        self.net_saved_gib_hours += other.net_saved_gib_hours;
+        self.watching_cpu_s += other.watching_cpu_s;
+        self.acting_cpu_s += other.acting_cpu_s;
+        self.watched_s += other.watched_s;
+    }
 }
 
 /// The file.
@@ -63,12 +96,20 @@ impl Ledger {
         };
         let saved: Saved = serde_json::from_str(&text)?;
         check_schema(saved.schema)?;
-        let key = |row: LedgerRow| ((row.policy.clone(), row.target.clone()), row);
+        let mut rows: FairTable<LedgerRow> = FairTable::new(MAX_ROWS);
+        for row in saved.rows {
+            let changed = rows.change(&row.policy, &row.target);
+            match changed.name == row.target {
+                true => *changed.value = row,
+                false => changed.value.fold(row),
+            }
+        }
+        // None of them lives yet.
+        (0..fair_table::ENDED_AFTER).for_each(|_| rows.tick());
         Ok(Self {
             since_ms: saved.since_ms,
-            rows: saved.rows.into_iter().map(key).collect(),
+            rows,
             days,
-            is_full: false,
         })
     }
 
@@ -81,14 +122,15 @@ impl Ledger {
         let saved = Saved {
             schema: SCHEMA,
             since_ms: self.since_ms,
-            rows: self.rows.values().cloned().collect(),
+            rows: self.all_rows(),
         };
         write_whole(&state_dir.join(FILE), &saved)?;
         self.days.save(state_dir)
     }
 
-    /// What is added from here on belongs to the day of `now`.
+    /// A tick: what is added from here on belongs to the day of `now`.
     pub fn set_time(&mut self, now: UnixMillis) {
+        self.rows.tick();
         self.days.set_time(now);
     }
 
@@ -100,58 +142,60 @@ impl Ledger {
 
     /// Adds the result of an action.
     pub fn add_applied(&mut self, policy: &str, target: &str, action: &str, applied: &Applied) {
-        let row = self.row(policy, target);
         let acted = applied.changed.unwrap_or(applied.applied);
-        add(&mut row.acted_bytes, action, acted);
-        row.moved_back_bytes += applied.moved_back.0;
-        for (why, bytes) in &applied.skipped {
-            match why {
-                // Nothing was there to act on, or it was held back as a whole: the decisions say so.
-                Skip::NotPresent | Skip::Cancelled => {}
-                // The same memory matches at each look: `set_would_act` has the last.
-                Skip::DryRun => {}
-                why => add(&mut row.skipped_bytes, why.name(), *bytes),
+        let of_all = |row: &mut LedgerRow| {
+            add(&mut row.acted_bytes, action, acted);
+            row.moved_back_bytes += applied.moved_back.0;
+            for (why, bytes) in &applied.skipped {
+                match why {
+                    // Nothing was there to act on, or it was held back as a whole: the decisions say so.
+                    Skip::NotPresent | Skip::Cancelled => {}
+                    // The same memory matches at each look: `set_would_act` has the last.
+                    Skip::DryRun => {}
+                    why => add(&mut row.skipped_bytes, why.name(), *bytes),
+                }
             }
-        }
-        let target = row.target.clone();
-        self.days
-            .change(policy, &target, |day| add(&mut day.acted_bytes, action, acted));
+        };
+        self.change((policy, target), of_all, |day| {
+            add(&mut day.acted_bytes, action, acted);
+        });
     }
 
     /// Sets what the last look of a dry run would have acted on, by target and action. In other modes there
     /// is nothing to tell.
     pub fn set_would_act(&mut self, policy: &str, mode: Mode, sums: &BTreeMap<(String, String), Bytes>) {
         if mode != Mode::DryRun {
-            let of_policy = self.rows.values_mut().filter(|row| row.policy == policy);
+            let of_policy = self.rows.values_of(policy);
             of_policy.for_each(|row| row.would_act_bytes.clear());
             return;
         }
         for ((target, action), bytes) in sums {
-            let row = self.row(policy, target);
-            row.would_act_bytes.retain(|sum| sum.name != *action);
-            add(&mut row.would_act_bytes, action, *bytes);
+            self.change_row(policy, target, |row| {
+                row.would_act_bytes.retain(|sum| sum.name != *action);
+                add(&mut row.would_act_bytes, action, *bytes);
+            });
         }
     }
 
     /// What the last look of a dry run would have done to a target; `None` in other modes.
     #[must_use]
     pub fn would_act(&self, policy: &str, target: &str, action: &str) -> Option<Bytes> {
-        let row = self.rows.get(&(policy.to_owned(), target.to_owned()))?;
+        let row = self.rows.get(policy, target)?;
         let sum = row.would_act_bytes.iter().find(|sum| sum.name == action)?;
         Some(Bytes(sum.bytes))
     }
 
     /// Adds what came back.
     pub fn add_returns(&mut self, policy: &str, target: &str, returns: &Returns) {
-        let row = self.row(policy, target);
         let within_1min = returns.within_1min.0;
         let within_10min = within_1min + returns.within_10min.0;
         let within_1h = within_10min + returns.within_1h.0;
-        row.back_1min_bytes += within_1min;
-        row.back_10min_bytes += within_10min;
-        row.back_1h_bytes += within_1h;
-        let target = row.target.clone();
-        self.days.change(policy, &target, |day| {
+        let of_all = |row: &mut LedgerRow| {
+            row.back_1min_bytes += within_1min;
+            row.back_10min_bytes += within_10min;
+            row.back_1h_bytes += within_1h;
+        };
+        self.change((policy, target), of_all, |day| {
             day.back_1min_bytes += within_1min;
             day.back_10min_bytes += within_10min;
             day.back_1h_bytes += within_1h;
@@ -167,17 +211,18 @@ impl Ledger {
         saved: i64,
         (watching, acting): (Nanos, Nanos),
     ) {
-        let row = self.row(policy, target);
         let gib_hours = saved as f64 / Bytes::gib(1).0 as f64 * time.as_secs_f64() / 3600.0;
-        row.net_saved_gib_hours += gib_hours;
-        row.watching_cpu_s += watching.as_secs_f64();
-        row.acting_cpu_s += acting.as_secs_f64();
-        row.watched_s += time.as_secs_f64();
-        let target = row.target.clone();
-        self.days.change(policy, &target, |day| {
+        let (watching, acting) = (watching.as_secs_f64(), acting.as_secs_f64());
+        let of_all = |row: &mut LedgerRow| {
+            row.net_saved_gib_hours += gib_hours;
+            row.watching_cpu_s += watching;
+            row.acting_cpu_s += acting;
+            row.watched_s += time.as_secs_f64();
+        };
+        self.change((policy, target), of_all, |day| {
             day.net_saved_gib_hours += gib_hours;
-            day.watching_cpu_s += watching.as_secs_f64();
-            day.acting_cpu_s += acting.as_secs_f64();
+            day.watching_cpu_s += watching;
+            day.acting_cpu_s += acting;
         });
     }
 
@@ -187,34 +232,45 @@ impl Ledger {
         api::Ledger {
             schema: SCHEMA,
             since_ms: self.since_ms,
-            rows: self.rows.values().cloned().collect(),
+            rows: self.all_rows(),
         }
     }
 
-    /// Whether targets are missing because there were too many.
-    #[must_use]
-    pub const fn is_full(&self) -> bool {
-        self.is_full
+    /// The rows with their names.
+    fn all_rows(&self) -> Vec<LedgerRow> {
+        let named = |(policy, target, row): (&str, &str, &LedgerRow)| LedgerRow {
+            policy: policy.to_owned(),
+            target: target.to_owned(),
+            ..row.clone()
+        };
+        self.rows.rows().map(named).collect()
     }
 
-    fn row(&mut self, policy: &str, target: &str) -> &mut LedgerRow {
-        let key = (policy.to_owned(), target.to_owned());
-        let has_room = self.rows.len() < MAX_ROWS;
-        // Further targets share a row.
-        let key = match has_room || self.rows.contains_key(&key) {
-            true => key,
-            false => {
-                self.is_full = true;
-                (policy.to_owned(), "(other)".to_owned())
-            }
-        };
-        self.rows
-            .entry(key)
-            .or_insert_with_key(|(policy, target)| LedgerRow {
-                policy: policy.clone(),
-                target: target.clone(),
-                ..LedgerRow::default()
-            })
+    /// Whether targets share rows because there were too many.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.rows.is_full()
+    }
+
+    /// Changes the row of a target. Returns the name of the row.
+    fn change_row(&mut self, policy: &str, target: &str, change: impl FnOnce(&mut LedgerRow)) -> String {
+        let changed = self.rows.change(policy, target);
+        change(changed.value);
+        if let Some((policy, target)) = &changed.folded {
+            self.days.fold(policy, target);
+        }
+        changed.name
+    }
+
+    /// Changes the row of a target, and its row of today: both have the same name.
+    fn change(
+        &mut self,
+        (policy, target): (&str, &str),
+        of_all: impl FnOnce(&mut LedgerRow),
+        of_day: impl Fn(&mut LedgerDay),
+    ) {
+        let name = self.change_row(policy, target, of_all);
+        self.days.change(policy, &name, of_day);
     }
 }
 
@@ -370,7 +426,7 @@ mod tests {
         ledger.save(folder.path()).unwrap();
         fs::create_dir(folder.path().join("ledger.json.part")).unwrap();
         assert!(Ledger::default().save(folder.path()).is_err());
-        assert_eq!(Ledger::load(folder.path(), 1).unwrap().rows.len(), 1);
+        assert_eq!(Ledger::load(folder.path(), 1).unwrap().all_rows().len(), 1);
     }
 
     #[test]
@@ -379,6 +435,39 @@ mod tests {
         for nth in 0..MAX_ROWS + 10 {
             ledger.add_returns("p", &nth.to_string(), &Returns::default());
         }
-        assert!(ledger.is_full() && ledger.rows.len() == MAX_ROWS + 1);
+        assert!(ledger.is_full() && ledger.all_rows().len() == MAX_ROWS + 1);
+    }
+    #[test]
+    fn short_lived_names_of_one_policy_leave_room_for_others() {
+        let (mut ledger, tick) = (Ledger::default(), Nanos::secs(1));
+        let cpu = (Nanos::secs(1), Nanos::ZERO);
+        for nth in 0..MAX_ROWS + 10 {
+            ledger.set_time(nth as u64 * 1000);
+            ledger.add_time("noisy", "lives on", tick, 0, cpu);
+            ledger.add_time("noisy", &format!("short-{nth}"), tick, 0, cpu);
+        }
+        ledger.add_time("noisy", "new", tick, 0, cpu);
+        ledger.add_time("quiet", "service", tick, 0, cpu);
+        let rows = ledger.published().rows;
+        let find = |policy: &str, target: &str| {
+            rows.iter()
+                .find(|row| (row.policy.as_str(), row.target.as_str()) == (policy, target))
+        };
+        assert!(find("quiet", "service").is_some() && find("noisy", "new").is_some());
+        let (living, folded) = (
+            find("noisy", "lives on").unwrap(),
+            find("noisy", "(other)").unwrap(),
+        );
+        assert_eq!(living.watched_s, (MAX_ROWS + 10) as f64);
+        assert!(
+            find("noisy", "short-0").is_none(),
+            "the oldest that has ended is folded"
+        );
+        let sum: f64 = rows.iter().map(|row| row.watched_s).sum();
+        assert_eq!(
+            sum,
+            (2 * (MAX_ROWS + 10) + 2) as f64,
+            "nothing is lost: {folded:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The sink of a policy's kdamond: keeps what was seen and done until the agent takes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thermo_engine::access_tables::{AccessTables, NR_AGES};
 use thermo_engine::ops::{Applied, TargetId};
@@ -9,6 +9,10 @@ use thermo_kernel::clock;
 use thermo_recording::history::{Clocks, SegmentWriter};
 use thermo_recording::model::Record;
 use thermo_units::{Bytes, Nanos};
+
+/// Re-accesses are kept of so many targets that have ended: names may come from users. Beyond, all of these
+/// are forgotten.
+const MAX_ENDED: usize = 1024;
 
 /// What a policy saw and did since the agent asked last.
 #[derive(Debug, Clone, Default)]
@@ -96,6 +100,7 @@ impl PolicySink {
 
     /// What was seen and done since the last call. Re-accesses are sums since the start.
     pub fn take(&mut self) -> Report {
+        self.forget_ended();
         let next = Report {
             reaccessed: self.report.reaccessed.clone(),
             ..Report::default()
@@ -103,6 +108,22 @@ impl PolicySink {
         let mut report = std::mem::replace(&mut self.report, next);
         report.watched = self.watched.values().cloned().collect();
         report
+    }
+
+    fn forget_ended(&mut self) {
+        if self.report.reaccessed.len() <= MAX_ENDED {
+            return;
+        }
+        let living: BTreeSet<&str> = self
+            .watched
+            .values()
+            .map(|watched| watched.name.as_str())
+            .collect();
+        if self.report.reaccessed.len() > living.len() + MAX_ENDED {
+            self.report
+                .reaccessed
+                .retain(|name, _| living.contains(name.as_str()));
+        }
     }
 
     fn appeared(&mut self, now: Nanos, id: TargetId, pid: u32) {
@@ -245,6 +266,27 @@ mod tests {
             Bytes::mib(2),
             "sums since the start"
         );
+    }
+
+    #[test]
+    fn reaccesses_of_short_lived_names_are_forgotten() {
+        let mut sink = PolicySink::default();
+        let mut tables = AccessTables::new(Method::Scan);
+        tables.reaccessed[3] = Bytes::mib(1);
+        let nr = u32::try_from(3 * MAX_ENDED).unwrap_or_default();
+        sink.set_names((0..=nr).map(|pid| (pid, format!("name-{pid}"))).collect());
+        appear(&mut sink, nr, nr);
+        snapshot(&mut sink, nr, nr, &tables);
+        for id in 0..nr {
+            appear(&mut sink, id, id);
+            snapshot(&mut sink, id, id, &tables);
+            let (now, id, pid) = (Nanos::ZERO, TargetId(id), Some(id));
+            sink.on(&Event::TargetGone { now, id, pid });
+            sink.take();
+        }
+        let reaccessed = sink.take().reaccessed;
+        assert!(reaccessed.len() <= MAX_ENDED + 1, "{}", reaccessed.len());
+        assert_eq!(reaccessed[&format!("name-{nr}")][3], Bytes::mib(1));
     }
 
     #[test]
