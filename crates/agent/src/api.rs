@@ -10,6 +10,8 @@ use thermo_engine::access_tables::{AGE_EDGES_S, NR_AGES};
 use thermo_units::Bytes;
 use utoipa::ToSchema;
 
+use crate::audience::Audience;
+
 /// Version of the JSON. A client rejects a newer one.
 pub const SCHEMA: u32 = 1;
 
@@ -364,7 +366,8 @@ pub struct Explanation {
     pub schema: u32,
     /// The process.
     pub pid: u32,
-    /// What is known of it: `name` and value, for example `unit` and `nginx.service`.
+    /// What is known of it: `name` and value, for example `unit` and `nginx.service`. Admins also get
+    /// `exe`.
     pub facts: Vec<(String, String)>,
     /// For each policy in its order: its name, whether it matches, and why.
     pub policies: Vec<PolicyMatch>,
@@ -425,11 +428,12 @@ pub struct Heatmap {
 pub struct HeatmapRow {
     /// The process.
     pub pid: u32,
-    /// First byte, in hexadecimal with `0x`: JavaScript's numbers are too short.
+    /// First byte, in hexadecimal with `0x`: JavaScript's numbers are too short. For admins the address; for
+    /// readers the offset in the mapping.
     pub start: String,
     /// Byte after the last.
     pub end: String,
-    /// Name of the largest mapping in it.
+    /// Name of the largest mapping in it; for readers `[file]` in place of a path.
     pub name: String,
     /// A cell for each column: 0 (idle) to 100 (accessed at every check), or -1 (not known).
     pub heat: Vec<i8>,
@@ -493,11 +497,11 @@ pub trait Service: Send + Sync + 'static {
     fn ledger_days(&self, with_targets: bool) -> LedgerDays;
     /// The agent itself.
     fn status(&self) -> Status;
-    /// Which policy a process belongs to, and why.
+    /// Which policy a process belongs to, and why: as much as `audience` may see.
     ///
     /// # Errors
     /// There is no such process.
-    fn explain(&self, pid: u32) -> Result<Explanation, Refusal>;
+    fn explain(&self, pid: u32, audience: Audience) -> Result<Explanation, Refusal>;
     /// The past of a target.
     ///
     /// # Errors

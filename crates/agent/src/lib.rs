@@ -19,6 +19,7 @@
 
 pub mod agent;
 pub mod api;
+pub mod audience;
 pub mod budget_division;
 pub mod config;
 pub mod decisions;

@@ -2,6 +2,7 @@
 
 use globset::GlobMatcher;
 
+use crate::audience::Audience;
 use crate::identity::Identity;
 use crate::kubernetes::pod_names::Awaits;
 
@@ -145,10 +146,19 @@ impl MatchRule {
     /// # Errors
     /// The reason why it does not match.
     pub fn check(&self, identity: &Identity) -> Result<String, String> {
+        self.check_for(identity, Audience::Admin)
+    }
+
+    /// Whether the process matches, with the reason as `audience` may see it. That a rule of the
+    /// configuration holds is for everybody; what a process has instead is not, where `/proc` refuses it.
+    ///
+    /// # Errors
+    /// The reason why it does not match.
+    pub fn check_for(&self, identity: &Identity, audience: Audience) -> Result<String, String> {
         let reasons: Result<Vec<String>, String> = self
             .conditions
             .iter()
-            .map(|condition| condition.check(identity))
+            .map(|condition| condition.check(identity, audience))
             .collect();
         reasons.map(|reasons| reasons.join(", "))
     }
@@ -167,7 +177,7 @@ impl MatchRule {
         let may_hold = self.conditions.iter().all(|condition| {
             let is_unknown = identity.awaits(condition.kind.needs());
             awaits |= is_unknown;
-            is_unknown || condition.check(identity).is_ok()
+            is_unknown || condition.check(identity, Audience::Admin).is_ok()
         });
         awaits && may_hold
     }
@@ -203,7 +213,7 @@ impl Condition {
         Self { kind, values }
     }
 
-    fn check(&self, identity: &Identity) -> Result<String, String> {
+    fn check(&self, identity: &Identity, audience: Audience) -> Result<String, String> {
         let name = self.kind.name();
         if identity.awaits(self.kind.needs()) {
             return Err(format!("the {name} of its pod is not known yet"));
@@ -214,6 +224,9 @@ impl Condition {
             return Ok(format!("{name} is {}", value.text));
         }
         match found.first() {
+            Some(_) if self.kind == Kind::Exe && audience == Audience::Reader => {
+                Err("exe is another program".to_owned())
+            }
             Some(found) if !self.kind.is_of_many() && !found.is_empty() => Err(format!("{name} is {found}")),
             _ => Err(format!("it has no such {name}")),
         }

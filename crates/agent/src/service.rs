@@ -12,6 +12,7 @@ use crate::api::{
     Change, Decisions, Explanation, Heatmap, Ledger, LedgerDays, Mode, Period, Policies, PolicyMatch,
     Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
 };
+use crate::audience::Audience;
 use crate::config::Config;
 use crate::decisions;
 use crate::history::Past;
@@ -64,8 +65,9 @@ pub enum Command {
     SetMode(String, Mode),
     /// Read the configuration again.
     Reload,
-    /// Say which policy has a process. The threads that answer others may not look at processes.
-    Explain(u32),
+    /// Say which policy has a process, as much as those who ask may see. The threads that answer others may
+    /// not look at processes.
+    Explain(u32, Audience),
 }
 
 /// What the agent's thread and the HTTP server share.
@@ -194,8 +196,8 @@ impl Service for Shared {
         self.read(|published| published.status.clone())
     }
 
-    fn explain(&self, pid: u32) -> Result<Explanation, Refusal> {
-        match self.order(Command::Explain(pid))? {
+    fn explain(&self, pid: u32, audience: Audience) -> Result<Explanation, Refusal> {
+        match self.order(Command::Explain(pid, audience))? {
             Answer::Explained(explanation) => Ok(*explanation),
             Answer::Done => Err(Refusal::Unavailable(
                 "the agent gave no answer: ask again".to_owned(),
@@ -255,7 +257,7 @@ pub fn explain_process(
     root: &Path,
     config: &Config,
     pods: &PodNames,
-    pid: u32,
+    (pid, audience): (u32, Audience),
 ) -> Result<Explanation, Refusal> {
     let asked = Asked {
         user: true,
@@ -269,16 +271,16 @@ pub fn explain_process(
             ))
         })?;
     identity.pod = pods.look_up(&identity.cgroups);
-    Ok(explain(config, &identity))
+    Ok(explain(config, &identity, audience))
 }
 
-fn explain(config: &Config, identity: &Identity) -> Explanation {
+fn explain(config: &Config, identity: &Identity, audience: Audience) -> Explanation {
     let assignment = assign(config, identity);
     let policy = |index: usize| config.policies.get(index).map(|policy| policy.name.clone());
     let one = |policy: &crate::config::PolicyConfig| {
         let result = match policy.is_undecided(identity) {
             true => Err("names of its pod are not known yet, so no later policy has it".to_owned()),
-            false => policy.rule.check(identity),
+            false => policy.rule.check_for(identity, audience),
         };
         PolicyMatch {
             policy: policy.name.clone(),
@@ -290,7 +292,10 @@ fn explain(config: &Config, identity: &Identity) -> Explanation {
     let path = identity.pod.as_ref().map(|pod| &pod.path);
     let facts = [
         ("command", Some(identity.command.clone())),
-        ("exe", Some(identity.exe.clone()).filter(|exe| !exe.is_empty())),
+        (
+            "exe",
+            Some(identity.exe.clone()).filter(|exe| audience == Audience::Admin && !exe.is_empty()),
+        ),
         ("uid", Some(identity.uid.to_string())),
         ("unit", identity.unit()),
         ("cgroup", Some(identity.cgroup().to_owned())),
@@ -332,7 +337,10 @@ mod tests {
     #[test]
     fn explanation_names_policy_and_reasons() {
         let (shared, _orders) = shared();
-        let explain = |pid| explain_process(Path::new("/"), &shared.config(), &PodNames::default(), pid);
+        let explain = |pid| {
+            let asked = (pid, Audience::Admin);
+            explain_process(Path::new("/"), &shared.config(), &PodNames::default(), asked)
+        };
         let explanation = explain(std::process::id()).unwrap();
         assert_eq!(explanation.policy.as_deref(), Some("tests"));
         assert!(explanation.target.unwrap().starts_with("t-"));

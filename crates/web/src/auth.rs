@@ -44,9 +44,9 @@ impl Peer {
 /// What a request may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Read everything.
+    /// Read what other users of the machine may know.
     Read,
-    /// Pause, resume, change modes, reload.
+    /// Read everything; pause, resume, change modes, reload.
     Admin,
 }
 

@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, uri::Authority};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use thermo_agent::audience::Audience;
 
 use crate::auth::Role;
 use crate::connection::Connection;
@@ -163,9 +164,13 @@ pub(crate) fn too_large() -> ApiError {
     )
 }
 
-/// Layer of the routes that read.
-pub(crate) async fn require_read(request: Request, next: Next) -> Result<Response, ApiError> {
-    require(&request, Role::Read)?;
+/// Layer of the routes that read. It tells them for whom.
+pub(crate) async fn require_read(mut request: Request, next: Next) -> Result<Response, ApiError> {
+    let audience = match require(&request, Role::Read)? {
+        Role::Read => Audience::Reader,
+        Role::Admin => Audience::Admin,
+    };
+    request.extensions_mut().insert(audience);
     Ok(next.run(request).await)
 }
 
@@ -175,10 +180,10 @@ pub(crate) async fn require_admin(request: Request, next: Next) -> Result<Respon
     Ok(next.run(request).await)
 }
 
-fn require(request: &Request, needed: Role) -> Result<(), ApiError> {
+fn require(request: &Request, needed: Role) -> Result<Role, ApiError> {
     let role = request.extensions().get::<MaybeRole>().cloned();
     match role.map(|role| role.0) {
-        Some(Ok(role)) if role >= needed => Ok(()),
+        Some(Ok(role)) if role >= needed => Ok(role),
         Some(Err(error)) => Err(error),
         Some(Ok(_)) | None => Err(ApiError::forbidden(
             "only an admin may do this: use the UNIX socket as root or as the agent's user, or send the admin \

@@ -31,6 +31,36 @@ fn check<T: DeserializeOwned + Serialize>(site: &Site, path: &str, expected: &T)
 }
 
 #[test]
+fn addresses_and_paths_are_for_admins_only() {
+    let site = Site::start();
+    let paths = [
+        "/api/v1/explain?pid=1201",
+        "/api/v1/heatmap?target=redis-server.service&columns=2&rows=20",
+    ];
+    let told = [
+        ("\"exe\"", "/usr/sbin/"),
+        ("0x5555", "\"name\":\"redis-server.service\""),
+    ];
+    for (path, (what, more)) in paths.into_iter().zip(told) {
+        let reader = site.get(path);
+        assert_eq!(reader.status, 200, "{reader:?}");
+        assert!(
+            !reader.body.contains(what) && !reader.body.contains(more),
+            "{path}: {reader:?}"
+        );
+        // The tests are the agent's own user.
+        let admin = site.ask_locally("GET", path, &[], "");
+        assert!(
+            admin.body.contains(what) && admin.body.contains(more),
+            "{path}: {admin:?}"
+        );
+    }
+    let map: Heatmap = get(&site, paths[1]);
+    let heap = map.rows.iter().find(|row| row.name == "[heap]").unwrap();
+    assert_eq!(heap.start, "0x0");
+}
+
+#[test]
 fn routes_answer_what_the_service_says() {
     let site = Site::start();
     let agent = &site.agent;

@@ -238,7 +238,7 @@ impl Agent {
             Ok(order) => {
                 let cpu = clock::thread_cpu();
                 let answer = self.execute(&order.command);
-                if !matches!(order.command, Command::Explain(_)) {
+                if !matches!(order.command, Command::Explain(..)) {
                     self.publish(clock::monotonic());
                 }
                 self.own += clock::thread_cpu().saturating_sub(cpu);

@@ -20,8 +20,9 @@ impl Agent {
             Command::Reload => self
                 .reload()
                 .map_err(|error| Refusal::Invalid(error.to_string()))?,
-            Command::Explain(pid) => {
-                let explanation = explain_process(&self.root, &self.config, self.table.pods(), *pid)?;
+            Command::Explain(pid, audience) => {
+                let asked = (*pid, *audience);
+                let explanation = explain_process(&self.root, &self.config, self.table.pods(), asked)?;
                 return Ok(Answer::Explained(Box::new(explanation)));
             }
         }

@@ -20,6 +20,7 @@ use thermo_agent::api::{
     Change, Decision, DecisionKind, Decisions, Explanation, Export, Heatmap, Ledger, LedgerDays, Mode,
     Period, Policies, PolicyMatch, Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
 };
+use thermo_agent::audience::Audience;
 
 use self::profile::PROFILES;
 use self::state::State;
@@ -123,7 +124,7 @@ impl Service for FakeAgent {
         }
     }
 
-    fn explain(&self, pid: u32) -> Result<Explanation, Refusal> {
+    fn explain(&self, pid: u32, audience: Audience) -> Result<Explanation, Refusal> {
         let Some(profile) = PROFILES.iter().find(|profile| profile.pids.contains(&pid)) else {
             return Err(Refusal::NotFound(format!(
                 "there is no process {pid}: `ps -e` lists them"
@@ -134,10 +135,14 @@ impl Service for FakeAgent {
             matches: policy.name == profile.policy,
             why: format!("unit is {}", profile.name),
         };
+        let mut facts = vec![("unit".to_owned(), profile.name.to_owned())];
+        if audience == Audience::Admin {
+            facts.push(("exe".to_owned(), format!("/usr/sbin/{}", profile.name)));
+        }
         Ok(Explanation {
             schema: SCHEMA,
             pid,
-            facts: vec![("unit".to_owned(), profile.name.to_owned())],
+            facts,
             policies: self.state().policies.iter().map(matches).collect(),
             policy: Some(profile.policy.to_owned()),
             target: Some(profile.name.to_owned()),

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use serde::Deserialize;
 use thermo_agent::api::{Heatmap, Period, Refusal, Series, Service};
+use thermo_agent::audience::Audience;
 use utoipa::IntoParams;
 
 use super::App;
@@ -97,13 +98,15 @@ pub(super) async fn history(
     read(&app, wanted, |service, period| service.history(period)).await
 }
 
-/// How hot each part of a target's memory was over time.
+/// How hot each part of a target's memory was over time. Readers get offsets in mappings, admins addresses
+/// and paths.
 #[utoipa::path(
     get, path = "/api/v1/heatmap", params(Wanted),
     responses((status = 200, description = "cells", body = Heatmap), (status = 404, description = "no such target"))
 )]
 pub(super) async fn heatmap(
     State(app): State<Arc<App>>,
+    Extension(audience): Extension<Audience>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Heatmap>, ApiError> {
     let cells = wanted
@@ -115,7 +118,11 @@ pub(super) async fn heatmap(
             "{cells} cells are too many: rows times columns may be {MAX_CELLS}"
         )));
     }
-    read(&app, wanted, |service, period| service.heatmap(period)).await
+    let told = move |service: &dyn Service, period: &Period| {
+        let map = service.heatmap(period)?;
+        Ok(map.told_to(audience))
+    };
+    read(&app, wanted, told).await
 }
 
 /// What paging out idle memory of a target would save and cost: the JSON of `thermo advise`.

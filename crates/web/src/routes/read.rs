@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use serde::{Deserialize, Serialize};
 use thermo_agent::api::{Decisions, Explanation, Ledger, LedgerDays, Policies, Status, Targets};
+use thermo_agent::audience::Audience;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
@@ -125,7 +126,7 @@ pub(super) struct Process {
     pid: u32,
 }
 
-/// Which policy a process belongs to, and why.
+/// Which policy a process belongs to, and why. The path of its program is for admins only.
 #[utoipa::path(
     get, path = "/api/v1/explain", params(Process),
     responses(
@@ -135,9 +136,10 @@ pub(super) struct Process {
 )]
 pub(super) async fn explain(
     State(app): State<Arc<App>>,
+    Extension(audience): Extension<Audience>,
     Query(process): Query<Process>,
 ) -> Result<Json<Explanation>, ApiError> {
-    app.wait(move |service| service.explain(process.pid))
+    app.wait(move |service| service.explain(process.pid, audience))
         .await
         .map(Json)
 }
