@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, ensure};
 use thermo_fleet::Finished;
+use thermo_kernel::durable_file;
 
 /// The folder in which finished files wait.
 #[derive(Debug)]
@@ -80,8 +81,8 @@ impl Spool {
     pub fn read(&self, file: &Finished) -> io::Result<Option<Content>> {
         let path = self.root.join(&file.name);
         let read = || {
-            let state = FileState::of(&fs::metadata(&path)?)?;
-            let bytes = fs::read(&path)?;
+            let state = FileState::of(&fs::symlink_metadata(&path)?)?;
+            let bytes = durable_file::read_beneath(&self.root, Path::new(&file.name))?;
             Ok::<_, io::Error>(Content { bytes, state })
         };
         match read() {
@@ -97,7 +98,7 @@ impl Spool {
     /// It cannot be removed.
     pub fn remove(&self, file: &Finished, content: &Content) -> io::Result<()> {
         let path = self.root.join(&file.name);
-        match fs::metadata(&path).and_then(|metadata| FileState::of(&metadata)) {
+        match fs::symlink_metadata(&path).and_then(|metadata| FileState::of(&metadata)) {
             Ok(state) if state != content.state => return Ok(()),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

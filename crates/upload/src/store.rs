@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -114,7 +113,8 @@ impl Store {
     /// A sentence with the way out.
     pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), String> {
         match &self.place {
-            Place::Folder(root) => write_whole(&root.join(name), &bytes)
+            // On the disk before this returns: then the file is removed from the spool.
+            Place::Folder(root) => durable_file::replace_beneath(root, Path::new(name), &bytes)
                 .map_err(|error| format!("{} cannot be written: {error}", self.address)),
             Place::Objects(objects, runtime) => {
                 let path = object_store::path::Path::parse(name)
@@ -135,12 +135,6 @@ impl Store {
             other => format!("{store} cannot be written: {}", innermost(other)),
         }
     }
-}
-
-/// Writes a file that is on the disk before this returns: then it is removed from the spool.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    durable_file::replace(path, bytes)
 }
 
 /// The cause at the end of the chain: what the system or the store said.

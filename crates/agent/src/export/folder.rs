@@ -52,9 +52,8 @@ impl Folder {
     /// # Errors
     /// It cannot be written.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
-        durable_file::replace(&path, content)
+        fs::create_dir_all(&self.root)?;
+        durable_file::replace_beneath(&self.root, Path::new(name), content)
     }
 
     /// Moves the file `name` to the folder `to`, which may be on another disk.
@@ -62,7 +61,7 @@ impl Folder {
     /// # Errors
     /// It cannot be read here, or written there: then it stays here.
     pub(super) fn move_to(&self, to: &Self, name: &str) -> io::Result<()> {
-        to.write(name, &fs::read(self.path(name))?)?;
+        to.write(name, &durable_file::read_beneath(&self.root, Path::new(name))?)?;
         thermo_fleet::remove(&self.root, name).map(drop)
     }
 
@@ -71,7 +70,7 @@ impl Folder {
     /// # Errors
     /// Its size cannot be read.
     pub(super) fn size(&self, file: &Finished) -> io::Result<u64> {
-        match fs::metadata(self.path(&file.name)) {
+        match fs::symlink_metadata(self.path(&file.name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
             metadata => Ok(metadata?.len()),
         }

@@ -10,12 +10,12 @@
 mod folder;
 mod sums;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thermo_engine::access_tables::NR_AGES;
 use thermo_fleet::{FileFacts, FleetError, Mode, Row, RowKind, file_name};
+use thermo_kernel::durable_file;
 
 use self::folder::Folder;
 pub use self::sums::Sums;
@@ -224,8 +224,8 @@ fn read_newest(folder: &Folder) -> Result<Option<(FileFacts, Vec<Row>)>, String>
     };
     let path = folder.path(&newest.name);
     let read = || {
-        thermo_fleet::read(fs::read(&path).map_err(|error| error.to_string())?)
-            .map_err(|error| error.to_string())
+        let bytes = durable_file::read_beneath(folder.root(), Path::new(&newest.name));
+        thermo_fleet::read(bytes.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
     };
     read()
         .map(Some)

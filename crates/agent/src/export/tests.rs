@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+use std::fs;
+
 use thermo_engine::ops::Applied;
 use thermo_fleet::Finished;
 use thermo_units::{Bytes, Nanos};

@@ -93,10 +93,13 @@ fn input(parsed: &PerfArgs) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(DEFAULT_FILE))
 }
 
+/// Opens the output, which may be a pipe. A symbolic link is not followed: in a folder that others can write
+/// to, it may lead to any file of ours.
 fn create(path: &Path) -> anyhow::Result<File> {
     let mut options = File::options();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
     options
+        .custom_flags(libc::O_NOFOLLOW)
         .open(path)
         .with_context(|| format!("cannot write {}", path.display()))
 }
@@ -206,4 +209,25 @@ fn real_perf() -> Option<PathBuf> {
     let dirs = env::split_paths(&path).filter(|dir| !dir.starts_with(private_dir));
     let mut found = dirs.map(|dir| dir.join(OsStr::new("perf")));
     found.find(|perf| perf.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn output_never_follows_a_symbolic_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, file) = (folder.path().join("perf.data"), folder.path().join("file"));
+        fs::write(&file, "precious").unwrap();
+        symlink(&file, &link).unwrap();
+        assert!(create(&link).is_err());
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+        create(&file).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"");
+    }
 }
