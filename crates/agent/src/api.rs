@@ -532,6 +532,9 @@ pub trait Service: Send + Sync + 'static {
     /// # Errors
     /// The configuration has a mistake: its position and the way out. Nothing has changed then.
     fn reload(&self) -> Result<(), Refusal>;
-    /// Everything that changes from now on. A receiver that falls behind by 256 changes is dropped.
-    fn subscribe(&self) -> Receiver<Change>;
+    /// The number of times that targets, policies, ledger or status have changed: while it stays, so do they.
+    fn publication(&self) -> u64;
+    /// A wake after something has changed: figures, or a new decision. A wake that waits stands for all
+    /// since.
+    fn subscribe(&self) -> Receiver<()>;
 }

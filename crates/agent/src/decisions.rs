@@ -26,8 +26,6 @@ pub struct Decisions {
     last_number: u64,
     /// Pending sums, with the earliest time at which each becomes a decision.
     sums: BTreeMap<Key, (u64, Nanos)>,
-    /// Those that no one has taken yet.
-    fresh: Vec<Decision>,
 }
 
 impl Decisions {
@@ -43,7 +41,6 @@ impl Decisions {
             self.drop_oldest();
         }
         *self.by_policy.entry(decision.policy.clone()).or_default() += 1;
-        self.fresh.push(decision.clone());
         self.kept.push_back(decision);
     }
 
@@ -115,11 +112,6 @@ impl Decisions {
         }
     }
 
-    /// The decisions since the last call.
-    pub fn take_fresh(&mut self) -> Vec<Decision> {
-        std::mem::take(&mut self.fresh)
-    }
-
     /// The kept decisions after number `after`, of one target or policy if it is given.
     #[must_use]
     pub fn after(&self, after: u64, target: Option<&str>, policy: Option<&str>) -> Vec<Decision> {
@@ -177,9 +169,10 @@ mod tests {
     fn results_are_summed_up_a_minute() {
         let mut decisions = Decisions::default();
         let mut told = |acted, young, now| {
+            let last = decisions.last_number;
             decisions.add_applied(("p", "t"), ("pageout", "It was idle."), &applied(acted, young));
             decisions.tell(Nanos::secs(now), now * 1000);
-            let fresh = decisions.take_fresh();
+            let fresh = decisions.after(last, None, None);
             fresh
                 .iter()
                 .map(|decision| (decision.kind, decision.bytes))

@@ -2,15 +2,15 @@
 //! thread.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use thermo_kernel::clock::{self, WallClock};
 
 use crate::api::{
-    Change, Decisions, Explanation, Heatmap, Ledger, LedgerDays, Mode, Period, Policies, PolicyMatch,
-    Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
+    Decisions, Explanation, Heatmap, Ledger, LedgerDays, Mode, Period, Policies, PolicyMatch, Refusal,
+    SCHEMA, Series, Service, Status, Targets, UnixMillis,
 };
 use crate::audience::Audience;
 use crate::config::Config;
@@ -20,9 +20,6 @@ use crate::identity::{Asked, Identity};
 use crate::kubernetes::pod_names::PodNames;
 use crate::ledger::days::Days;
 use crate::process_table::assign;
-
-/// Changes that a receiver may fall behind.
-const MAX_BEHIND: usize = 256;
 
 /// What the agent published last.
 #[derive(Debug, Default)]
@@ -76,7 +73,9 @@ pub struct Shared {
     published: RwLock<Published>,
     config: RwLock<Arc<Config>>,
     decisions: Mutex<decisions::Decisions>,
-    subscribers: Mutex<Vec<SyncSender<Change>>>,
+    /// How often something was published.
+    publication: AtomicU64,
+    subscribers: Mutex<Vec<SyncSender<()>>>,
     /// The flags that hold back the actions of each policy.
     holds: Mutex<Vec<(String, Arc<AtomicBool>)>>,
     orders: Mutex<Sender<Order>>,
@@ -96,6 +95,7 @@ impl Shared {
             published: RwLock::default(),
             config: RwLock::new(config),
             decisions: Mutex::default(),
+            publication: AtomicU64::new(0),
             subscribers: Mutex::default(),
             holds: Mutex::default(),
             orders: Mutex::new(orders),
@@ -103,18 +103,11 @@ impl Shared {
         (Arc::new(shared), inbox)
     }
 
-    /// Publishes figures, and tells those who listen.
+    /// Publishes figures, and wakes those who listen.
     pub fn publish(&self, published: Published) {
-        let targets = published.targets.clone();
-        let mut last = self.published.write().unwrap_or_else(PoisonError::into_inner);
-        let policies_changed = last.policies != published.policies;
-        let policies = published.policies.clone();
-        *last = published;
-        drop(last);
-        if policies_changed {
-            self.tell(&Change::Policies(policies));
-        }
-        self.tell(&Change::Targets(targets));
+        *self.published.write().unwrap_or_else(PoisonError::into_inner) = published;
+        self.publication.fetch_add(1, Ordering::Release);
+        self.wake();
     }
 
     /// Sets the flags that hold back the actions of each policy.
@@ -132,11 +125,11 @@ impl Shared {
         lock(&self.decisions)
     }
 
-    /// Tells those who listen. A receiver that has fallen behind is dropped.
-    pub fn tell(&self, change: &Change) {
-        lock(&self.subscribers).retain(|subscriber| match subscriber.try_send(change.clone()) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+    /// Wakes those who listen.
+    pub fn wake(&self) {
+        lock(&self.subscribers).retain(|subscriber| match subscriber.try_send(()) {
+            Ok(()) | Err(TrySendError::Full(())) => true,
+            Err(TrySendError::Disconnected(())) => false,
         });
     }
 
@@ -238,8 +231,12 @@ impl Service for Shared {
         self.order(Command::Reload).map(drop)
     }
 
-    fn subscribe(&self) -> Receiver<Change> {
-        let (sender, receiver) = mpsc::sync_channel(MAX_BEHIND);
+    fn publication(&self) -> u64 {
+        self.publication.load(Ordering::Acquire)
+    }
+
+    fn subscribe(&self) -> Receiver<()> {
+        let (sender, receiver) = mpsc::sync_channel(1);
         lock(&self.subscribers).push(sender);
         receiver
     }
@@ -373,13 +370,22 @@ mod tests {
     }
 
     #[test]
-    fn slow_receiver_is_dropped() {
+    fn slow_receiver_has_one_wake_and_the_newest_figures() {
         let (shared, _orders) = shared();
-        let (slow, quick) = (shared.subscribe(), shared.subscribe());
-        for _ in 0..=MAX_BEHIND {
-            shared.publish(Published::default());
-            assert!(quick.recv().is_ok());
+        let (slow, gone) = (shared.subscribe(), shared.subscribe());
+        drop(gone);
+        for time_ms in 1..=1000 {
+            let targets = Targets {
+                time_ms,
+                ..Targets::default()
+            };
+            shared.publish(Published {
+                targets,
+                ..Published::default()
+            });
         }
-        assert_eq!(slow.iter().count(), MAX_BEHIND, "the sender is gone");
+        assert_eq!(slow.try_iter().count(), 1);
+        assert_eq!((shared.publication(), shared.targets().time_ms), (1000, 1000));
+        assert_eq!(lock(&shared.subscribers).len(), 1);
     }
 }

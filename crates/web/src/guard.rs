@@ -4,15 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header, uri::Authority};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use thermo_agent::audience::Audience;
 
-use crate::auth::Role;
+use crate::auth::{Peer, Role};
 use crate::connection::Connection;
 use crate::error::ApiError;
+use crate::outbox::PIECE;
 use crate::routes::App;
 
 /// Longest body of a request in bytes.
@@ -42,7 +44,11 @@ const HEADERS: [(HeaderName, HeaderValue); 5] = [
 
 /// The outermost layer.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let mut response = match check(&app, request) {
+    let peer = request
+        .extensions()
+        .get::<Connection>()
+        .map(|connection| connection.peer);
+    let response = match check(&app, request) {
         Err(error) => error.into_response(),
         Ok(request) => {
             match tokio::time::timeout(REQUEST_TIME, next.run(request)).await {
@@ -58,6 +64,10 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
             }
         }
     };
+    let mut response = match peer {
+        Some(peer) => into_outbox(&app, peer, response).await,
+        None => response,
+    };
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
         headers.insert(name, value);
@@ -66,6 +76,20 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
         .entry(header::CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// Lets an answer wait for its client in the outbox, which bounds what all clients have not taken yet. A live
+/// stream puts its events there itself.
+async fn into_outbox(app: &App, peer: Peer, response: Response) -> Response {
+    let length = response.body().size_hint().exact();
+    if length.is_none_or(|length| length <= PIECE as u64) {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    match axum::body::to_bytes(body, usize::MAX).await {
+        Ok(bytes) => Response::from_parts(parts, Body::new(app.outbox.add(peer, bytes))),
+        Err(error) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 /// The role of a request, or why it has none. Routes that everybody may use do not ask.
@@ -84,7 +108,7 @@ fn check(app: &App, mut request: Request) -> Result<Request, ApiError> {
         ));
     }
     let host = host(request.headers(), request.uri())?;
-    let is_local = matches!(connection.peer, crate::auth::Peer::User(_)) || connection.is_encrypted;
+    let is_local = matches!(connection.peer, Peer::User(_)) || connection.is_encrypted;
     if !is_local && !is_allowed(host.host(), &app.hosts) {
         return Err(ApiError::forbidden(format!(
             "the host {:?} is not one of the agent: use localhost or its IP address, or add the name to hosts \

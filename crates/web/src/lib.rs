@@ -12,12 +12,14 @@ pub mod assets;
 mod auth;
 pub mod client;
 mod connection;
+mod encoded;
 mod error;
 pub mod fake;
 mod guard;
 mod limits;
 mod listen;
 pub mod metrics;
+mod outbox;
 mod routes;
 mod server;
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thermo_agent::api::Service;
 use thermo_kernel::unix_socket::SocketPath;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Tokens;
@@ -23,8 +24,11 @@ use crate::limits::Peers;
 use crate::listen::{self, Listener};
 use crate::routes::{self, App};
 
-/// Threads for requests that wait for the agent or read the past.
-const BLOCKING_THREADS: usize = 4;
+/// Threads for requests that wait for the agent or read the past, and for orders and answers that are
+/// encoded.
+const BLOCKING_THREADS: usize = routes::MAX_WAITING_THREADS + 4;
+/// Time after which a thread finds out that the server has ended.
+const CHECK_TIME: Duration = Duration::from_secs(1);
 /// Time that they get to end when the server ends.
 const END_TIME: Duration = Duration::from_secs(2);
 
@@ -81,7 +85,8 @@ impl Server {
             Listener::Unix(_) => None,
         });
         let peers = Arc::new(Peers::default());
-        let app = App::new(service, tokens, config.hosts, Arc::clone(&peers));
+        let changes = watch_changes(service.subscribe())?;
+        let app = App::new(service, tokens, config.hosts, Arc::clone(&peers), changes);
         let acceptor = Acceptor::new(routes::router(app), peers, tls);
         let (stop, stopped) = oneshot::channel();
         let thread = start_thread(listeners, acceptor, stopped)?;
@@ -153,6 +158,25 @@ fn start_thread(
         .name("web".to_owned())
         .spawn(run)
         .map_err(WebError::Thread)
+}
+
+/// Tells the event loop what wakes the service sends, until one of both ends.
+fn watch_changes(wakes: mpsc::Receiver<()>) -> Result<watch::Receiver<()>, WebError> {
+    let (sender, receiver) = watch::channel(());
+    let run = move || {
+        while !sender.is_closed() {
+            match wakes.recv_timeout(CHECK_TIME) {
+                Ok(()) => drop(sender.send(())),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("web-changes".to_owned())
+        .spawn(run)
+        .map_err(WebError::Thread)?;
+    Ok(receiver)
 }
 
 fn into_tokio(runtime: &Runtime, listeners: Vec<Listener>) -> io::Result<Vec<crate::connection::Listener>> {

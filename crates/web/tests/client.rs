@@ -93,8 +93,8 @@ fn stream_begins_with_now_and_goes_on_with_changes() {
     let seen = changes
         .by_ref()
         .map(Result::unwrap)
-        .find(|change| matches!(change, Change::Targets(_)));
-    assert_eq!(seen.unwrap(), Change::Targets(site.agent.targets()));
+        .find(|change| *change == Change::Targets(site.agent.targets()));
+    assert!(seen.is_some());
     drop(site);
     assert!(changes.any(|change| change.is_err()), "the end is an error");
     assert!(changes.next().is_none());

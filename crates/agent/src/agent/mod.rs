@@ -304,13 +304,7 @@ impl Agent {
         self.divide_budget(time);
         self.export_if_due(now, &swap);
         let time_ms = self.unix_ms(now);
-        let mut decisions = self.shared.decisions();
-        decisions.tell(now, time_ms);
-        let fresh = decisions.take_fresh();
-        drop(decisions);
-        for decision in fresh {
-            self.shared.tell(&api::Change::Decision(decision));
-        }
+        self.shared.decisions().tell(now, time_ms);
         if now >= self.next_save {
             self.next_save = now.saturating_add(SAVE_EVERY);
             self.save();

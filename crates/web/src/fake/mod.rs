@@ -17,16 +17,13 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thermo_agent::api::{
-    Change, Decision, DecisionKind, Decisions, Explanation, Export, Heatmap, Ledger, LedgerDays, Mode,
-    Period, Policies, PolicyMatch, Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
+    Decision, DecisionKind, Decisions, Explanation, Export, Heatmap, Ledger, LedgerDays, Mode, Period,
+    Policies, PolicyMatch, Refusal, SCHEMA, Series, Service, Status, Targets, UnixMillis,
 };
 use thermo_agent::audience::Audience;
 
 use self::profile::PROFILES;
 use self::state::State;
-
-/// Changes that may wait for a subscriber.
-const MAX_WAITING: usize = 256;
 
 /// The agent with made-up figures.
 #[derive(Debug)]
@@ -41,6 +38,11 @@ impl FakeAgent {
         Arc::new(Self {
             state: Mutex::new(State::new(started_ms)),
         })
+    }
+
+    /// Shows all targets so many times, under names of their own.
+    pub fn set_copies(&self, copies: usize) {
+        self.state().copies = copies;
     }
 
     /// One second passes.
@@ -181,8 +183,7 @@ impl Service for FakeAgent {
             };
             state.add_decision(name, None, kind, 0, why);
         }
-        let policies = Change::Policies(state.policies());
-        state.send(&policies);
+        state.publish();
         Ok(())
     }
 
@@ -198,8 +199,7 @@ impl Service for FakeAgent {
         found.mode = mode;
         let why = format!("a user set mode {}", mode.name());
         state.add_decision(policy, None, DecisionKind::ModeChanged, 0, &why);
-        let policies = Change::Policies(state.policies());
-        state.send(&policies);
+        state.publish();
         Ok(())
     }
 
@@ -215,8 +215,12 @@ impl Service for FakeAgent {
         Ok(())
     }
 
-    fn subscribe(&self) -> Receiver<Change> {
-        let (sender, receiver) = sync_channel(MAX_WAITING);
+    fn publication(&self) -> u64 {
+        self.state().publication
+    }
+
+    fn subscribe(&self) -> Receiver<()> {
+        let (sender, receiver) = sync_channel(1);
         self.state().subscribers.push(sender);
         receiver
     }

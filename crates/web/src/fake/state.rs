@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use thermo_agent::api::{
-    Change, Decision, DecisionKind, LedgerRow, Mode, NamedBytes, Policies, Policy, SCHEMA, Target, Targets,
+    Decision, DecisionKind, LedgerRow, Mode, NamedBytes, Policies, Policy, SCHEMA, Target, Targets,
     UnixMillis,
 };
 
@@ -34,7 +34,10 @@ pub(super) struct State {
     pub(super) policies: Vec<PolicyState>,
     pub(super) decisions: VecDeque<Decision>,
     next_decision: u64,
-    pub(super) subscribers: Vec<SyncSender<Change>>,
+    pub(super) publication: u64,
+    /// How many times all targets are there.
+    pub(super) copies: usize,
+    pub(super) subscribers: Vec<SyncSender<()>>,
 }
 
 impl State {
@@ -68,6 +71,8 @@ impl State {
             ],
             decisions: VecDeque::new(),
             next_decision: 1,
+            publication: 0,
+            copies: 1,
             subscribers: Vec::new(),
         }
     }
@@ -88,8 +93,7 @@ impl State {
         if self.seconds.is_multiple_of(5) {
             self.decide();
         }
-        let targets = Change::Targets(self.targets());
-        self.send(&targets);
+        self.publish();
     }
 
     fn announce_guard(&mut self) {
@@ -105,8 +109,7 @@ impl State {
             _ => "refaults were below the bound for 30 s",
         };
         self.add_decision("databases", None, kind, 0, why);
-        let policies = Change::Policies(self.policies());
-        self.send(&policies);
+        self.publish();
     }
 
     /// A decision about one target after the other.
@@ -149,19 +152,23 @@ impl State {
             why: why.to_owned(),
         };
         self.next_decision += 1;
-        self.decisions.push_back(decision.clone());
+        self.decisions.push_back(decision);
         if self.decisions.len() > MAX_DECISIONS {
             self.decisions.pop_front();
         }
-        self.send(&Change::Decision(decision));
+        self.wake();
     }
 
-    /// Sends a change to all who want them, and forgets those that fell behind or left.
-    pub(super) fn send(&mut self, change: &Change) {
-        self.subscribers.retain(|subscriber| {
-            let sent = subscriber.try_send(change.clone());
-            !matches!(sent, Err(TrySendError::Full(_) | TrySendError::Disconnected(_)))
-        });
+    /// Figures have changed.
+    pub(super) fn publish(&mut self) {
+        self.publication += 1;
+        self.wake();
+    }
+
+    /// Wakes all who listen, and forgets those that left.
+    fn wake(&mut self) {
+        self.subscribers
+            .retain(|subscriber| !matches!(subscriber.try_send(()), Err(TrySendError::Disconnected(()))));
     }
 
     fn policy(&self, name: &str) -> Option<&PolicyState> {
@@ -189,8 +196,19 @@ impl State {
         Targets {
             schema: SCHEMA,
             time_ms: self.now_ms(),
-            targets: PROFILES.iter().map(|profile| self.target(profile)).collect(),
+            targets: (0..self.copies).flat_map(|copy| self.copy(copy)).collect(),
         }
+    }
+
+    /// The targets; further copies have names of their own.
+    fn copy(&self, nth: usize) -> impl Iterator<Item = Target> {
+        PROFILES.iter().map(move |profile| {
+            let mut target = self.target(profile);
+            if nth > 0 {
+                target.name = format!("{}-{nth}", profile.name);
+            }
+            target
+        })
     }
 
     fn target(&self, profile: &Profile) -> Target {

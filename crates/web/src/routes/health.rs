@@ -8,7 +8,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 
 use super::App;
-use crate::metrics::{self, Format};
+use crate::error::ApiError;
+use crate::metrics::Format;
 
 /// Whether the server answers.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "it does", body = String)))]
@@ -40,12 +41,15 @@ pub(super) async fn document(State(app): State<Arc<App>>) -> impl IntoResponse {
 
 /// Metrics for Prometheus: OpenMetrics if the client accepts it, otherwise the text format 0.0.4.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, description = "all metrics", body = String)))]
-pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> impl IntoResponse {
+pub(super) async fn metrics(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, ApiError> {
     let format = Format::from_accept(
         headers
             .get(header::ACCEPT)
             .and_then(|accept| accept.to_str().ok()),
     );
-    let text = metrics::encode(app.service.as_ref(), format);
-    ([(header::CONTENT_TYPE, format.content_type())], text)
+    let text = app.encoded.metrics(&app.service, format).await?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text))
 }

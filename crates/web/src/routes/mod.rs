@@ -16,21 +16,25 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use thermo_agent::api::{Refusal, Service};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::assets;
 use crate::auth::Tokens;
+use crate::encoded::Encoded;
 use crate::error::ApiError;
 use crate::guard::{self, MAX_BODY};
 use crate::limits::Peers;
+use crate::outbox::Outbox;
 
-/// Requests that read the past at a time.
+/// Requests that read the past at a time: of users of the UNIX socket, and of the network.
 const MAX_PAST: usize = 2;
-/// Live streams at a time.
-const MAX_STREAMS: usize = 16;
+/// Other requests at a time that wait for the agent's thread or make long answers. Further ones wait.
+const MAX_SLOW: usize = 2;
+/// Threads that the limits of this file can take up.
+pub(crate) const MAX_WAITING_THREADS: usize = 2 * MAX_PAST + MAX_SLOW;
 
 /// What the handlers share.
 pub(crate) struct App {
@@ -38,8 +42,13 @@ pub(crate) struct App {
     pub(crate) tokens: Tokens,
     pub(crate) hosts: Vec<String>,
     pub(crate) peers: Arc<Peers>,
-    past: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+    pub(crate) outbox: Arc<Outbox>,
+    encoded: Encoded,
+    /// Changes when the agent published something or made a decision; closed when it has gone.
+    changes: watch::Receiver<()>,
+    past_of_users: Arc<Semaphore>,
+    past_of_network: Arc<Semaphore>,
+    slow: Arc<Semaphore>,
     /// The OpenAPI document.
     document: OnceLock<Bytes>,
 }
@@ -50,16 +59,36 @@ impl App {
         tokens: Tokens,
         hosts: Vec<String>,
         peers: Arc<Peers>,
+        changes: watch::Receiver<()>,
     ) -> Arc<Self> {
         Arc::new(Self {
             service,
             tokens,
             hosts,
             peers,
-            past: Arc::new(Semaphore::new(MAX_PAST)),
-            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
+            outbox: Arc::default(),
+            encoded: Encoded::default(),
+            changes,
+            past_of_users: Arc::new(Semaphore::new(MAX_PAST)),
+            past_of_network: Arc::new(Semaphore::new(MAX_PAST)),
+            slow: Arc::new(Semaphore::new(MAX_SLOW)),
             document: OnceLock::new(),
         })
+    }
+
+    /// As [`App::wait`], after few others that do so.
+    async fn wait_in_turn<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn Service) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let turn = Arc::clone(&self.slow).acquire_owned().await;
+        let turn = turn.map_err(|_| ApiError::busy("the agent ends"))?;
+        self.wait(move |service| {
+            // Held while the thread waits, even if the client has gone.
+            let _turn = turn;
+            call(service)
+        })
+        .await
     }
 
     /// Calls the service in a thread that may wait.

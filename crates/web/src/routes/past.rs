@@ -11,6 +11,8 @@ use utoipa::IntoParams;
 
 use super::App;
 use super::extract::Query;
+use crate::auth::Peer;
+use crate::connection::Connection;
 use crate::error::ApiError;
 
 /// Points or columns if none are asked for.
@@ -71,11 +73,16 @@ impl Wanted {
 
 async fn read<T: Send + 'static>(
     app: &App,
+    peer: Peer,
     wanted: Wanted,
     call: impl FnOnce(&dyn Service, &Period) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Json<T>, ApiError> {
     let period = wanted.period()?;
-    let permit = Arc::clone(&app.past)
+    let permits = match peer {
+        Peer::User(_) => &app.past_of_users,
+        Peer::Loopback | Peer::Address(_) => &app.past_of_network,
+    };
+    let permit = Arc::clone(permits)
         .try_acquire_owned()
         .map_err(|_| ApiError::busy("the history is being read for others: try again in a second"))?;
     let read = move |service: &dyn Service| {
@@ -93,9 +100,13 @@ async fn read<T: Send + 'static>(
 )]
 pub(super) async fn history(
     State(app): State<Arc<App>>,
+    Extension(connection): Extension<Connection>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Series>, ApiError> {
-    read(&app, wanted, |service, period| service.history(period)).await
+    read(&app, connection.peer, wanted, |service, period| {
+        service.history(period)
+    })
+    .await
 }
 
 /// How hot each part of a target's memory was over time. Readers get offsets in mappings, admins addresses
@@ -106,6 +117,7 @@ pub(super) async fn history(
 )]
 pub(super) async fn heatmap(
     State(app): State<Arc<App>>,
+    Extension(connection): Extension<Connection>,
     Extension(audience): Extension<Audience>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<Heatmap>, ApiError> {
@@ -122,7 +134,7 @@ pub(super) async fn heatmap(
         let map = service.heatmap(period)?;
         Ok(map.told_to(audience))
     };
-    read(&app, wanted, told).await
+    read(&app, connection.peer, wanted, told).await
 }
 
 /// What paging out idle memory of a target would save and cost: the JSON of `thermo advise`.
@@ -132,7 +144,11 @@ pub(super) async fn heatmap(
 )]
 pub(super) async fn advice(
     State(app): State<Arc<App>>,
+    Extension(connection): Extension<Connection>,
     Query(wanted): Query<Wanted>,
 ) -> Result<Json<serde_json::Value>, ApiError> {
-    read(&app, wanted, |service, period| service.advice(period)).await
+    read(&app, connection.peer, wanted, |service, period| {
+        service.advice(period)
+    })
+    .await
 }

@@ -3,26 +3,34 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Extension, State};
-use serde::{Deserialize, Serialize};
-use thermo_agent::api::{Decisions, Explanation, Ledger, LedgerDays, Policies, Status, Targets};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use thermo_agent::api::{Decisions, Explanation, Ledger, LedgerDays, Policies, Service, Status, Targets};
 use thermo_agent::audience::Audience;
 use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::extract::Query;
+use crate::encoded;
 use crate::error::ApiError;
+
+fn as_json(encoded: Bytes) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], encoded)
+}
 
 /// The targets now.
 #[utoipa::path(get, path = "/api/v1/targets", responses((status = 200, description = "all targets", body = Targets)))]
-pub(super) async fn targets(State(app): State<Arc<App>>) -> Json<Targets> {
-    Json(app.service.targets())
+pub(super) async fn targets(State(app): State<Arc<App>>) -> Result<impl IntoResponse, ApiError> {
+    app.encoded.targets(&app.service).await.map(as_json)
 }
 
 /// The policies now.
 #[utoipa::path(get, path = "/api/v1/policies", responses((status = 200, description = "all policies", body = Policies)))]
-pub(super) async fn policies(State(app): State<Arc<App>>) -> Json<Policies> {
-    Json(app.service.policies())
+pub(super) async fn policies(State(app): State<Arc<App>>) -> Result<impl IntoResponse, ApiError> {
+    app.encoded.policies(&app.service).await.map(as_json)
 }
 
 /// Which decisions.
@@ -43,16 +51,19 @@ pub(super) struct Wanted {
     get, path = "/api/v1/decisions", params(Wanted),
     responses((status = 200, description = "decisions that are kept in memory", body = Decisions))
 )]
-pub(super) async fn decisions(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Json<Decisions> {
+pub(super) async fn decisions(
+    State(app): State<Arc<App>>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Decisions>, ApiError> {
     let Wanted {
         target,
         policy,
         after,
     } = wanted;
-    Json(
-        app.service
-            .decisions(target.as_deref(), policy.as_deref(), after.unwrap_or(0)),
-    )
+    let find = move |service: &dyn Service| {
+        Ok(service.decisions(target.as_deref(), policy.as_deref(), after.unwrap_or(0)))
+    };
+    app.wait_in_turn(find).await.map(Json)
 }
 
 /// Which sums of the ledger.
@@ -76,8 +87,9 @@ pub(super) enum By {
 }
 
 /// The ledger, as it was asked for.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(ToSchema)]
 #[serde(untagged)]
+#[expect(dead_code, reason = "it documents what the handler encodes")]
 pub(super) enum LedgerAnswer {
     /// Sums since the ledger began.
     All(Ledger),
@@ -96,25 +108,31 @@ pub(super) enum LedgerAnswer {
 pub(super) async fn ledger(
     State(app): State<Arc<App>>,
     Query(sums): Query<Sums>,
-) -> Result<Json<LedgerAnswer>, ApiError> {
+) -> Result<Response, ApiError> {
     match (sums.by, sums.targets) {
-        (None, None) => Ok(Json(LedgerAnswer::All(app.service.ledger()))),
+        (None, None) => {
+            let encode = |service: &dyn Service| encoded::json(&service.ledger());
+            let ledger = app.encoded.ledger.get(&app.service, encode).await?;
+            Ok(as_json(ledger).into_response())
+        }
         (None, Some(_)) => Err(ApiError::invalid(
             "`targets` chooses rows of days: give by=day as well, or leave it out",
         )),
         (Some(By::Day), targets) => {
             let with_targets = targets.unwrap_or(false);
-            app.wait(move |service| Ok(service.ledger_days(with_targets)))
+            app.wait_in_turn(move |service| Ok(service.ledger_days(with_targets)))
                 .await
-                .map(|days| Json(LedgerAnswer::Days(days)))
+                .map(|days| Json(days).into_response())
         }
     }
 }
 
 /// The agent itself.
 #[utoipa::path(get, path = "/api/v1/status", responses((status = 200, description = "its state", body = Status)))]
-pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
-    Json(app.service.status())
+pub(super) async fn status(State(app): State<Arc<App>>) -> Result<impl IntoResponse, ApiError> {
+    let encode = |service: &dyn Service| encoded::json(&service.status());
+    let status = app.encoded.status.get(&app.service, encode).await?;
+    Ok(as_json(status))
 }
 
 /// Which process.
@@ -139,7 +157,7 @@ pub(super) async fn explain(
     Extension(audience): Extension<Audience>,
     Query(process): Query<Process>,
 ) -> Result<Json<Explanation>, ApiError> {
-    app.wait(move |service| service.explain(process.pid, audience))
+    app.wait_in_turn(move |service| service.explain(process.pid, audience))
         .await
         .map(Json)
 }

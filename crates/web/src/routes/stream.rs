@@ -1,101 +1,170 @@
 //! The live stream of server-sent events: `targets`, `policies` and `decision`.
+//!
+//! A stream has no queue. Its task remembers what it sent last, and when something has changed it sends the
+//! newest: a slow client misses what was in between, and takes no memory for it. Events are encoded once for
+//! all streams.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::sse::{Event, KeepAlive};
-use axum::response::{IntoResponse, Sse};
-use thermo_agent::api::Change;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, header};
+use axum::response::IntoResponse;
+use thermo_agent::api::Decision;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::App;
-use crate::error::ApiError;
+use crate::auth::Peer;
+use crate::connection::Connection;
 
-/// Events that may wait for a slow client. The agent keeps more, and drops a client that is slower still.
-const MAX_WAITING: usize = 16;
-/// Time after which a thread finds out that its client is gone.
-const CHECK_TIME: Duration = Duration::from_secs(1);
 /// A comment is sent after so much silence: both sides learn that the other is there.
 const SILENCE: Duration = Duration::from_secs(15);
-/// The threads only pass events on.
-const STACK_SIZE: usize = 256 << 10;
 
-type Sender = mpsc::Sender<Result<Event, axum::Error>>;
+/// Why a stream ends: its client has gone or is too slow, or the agent ends.
+struct End;
 
 /// Everything that changes: events `targets` (about once a second), `policies` and `decision`, whose data is
 /// the JSON of the route of that name. It begins with the targets and policies of now, and, after a broken
-/// connection, with the decisions since (`Last-Event-ID`).
+/// connection, with the decisions since (`Last-Event-ID`). A client that is slow misses what a newer event
+/// replaces; one that is too slow is disconnected.
 #[utoipa::path(
     get, path = "/api/v1/stream",
-    responses(
-        (status = 200, description = "server-sent events", content_type = "text/event-stream", body = String),
-        (status = 503, description = "there are too many streams")
-    )
+    responses((status = 200, description = "server-sent events", content_type = "text/event-stream", body = String))
 )]
 pub(super) async fn stream(
     State(app): State<Arc<App>>,
+    Extension(connection): Extension<Connection>,
     headers: HeaderMap,
-) -> Result<impl IntoResponse, ApiError> {
-    let permit = Arc::clone(&app.streams)
-        .try_acquire_owned()
-        .map_err(|_| ApiError::busy("there are too many streams: close one"))?;
+) -> impl IntoResponse {
     let last_id = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok()?.parse().ok());
-    let (sender, receiver) = mpsc::channel(MAX_WAITING);
-    let run = move || pass_on(&app, last_id, &sender, permit);
-    thread::Builder::new()
-        .name("web-stream".to_owned())
-        .stack_size(STACK_SIZE)
-        .spawn(run)
-        .map_err(|error| ApiError::busy(format!("no thread for the stream: {error}. Try again later")))?;
-    Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(KeepAlive::new().interval(SILENCE)))
-}
-
-/// Passes on events until the client or the agent goes. Holds the permit for the stream.
-fn pass_on(app: &App, last_id: Option<u64>, sender: &Sender, _permit: OwnedSemaphorePermit) {
-    // Subscribed first, so that nothing is missed in between.
-    let changes = app.service.subscribe();
-    let mut first = vec![
-        Change::Targets(app.service.targets()),
-        Change::Policies(app.service.policies()),
-    ];
-    if let Some(last_id) = last_id {
-        let missed = app.service.decisions(None, None, last_id).decisions;
-        first.extend(missed.into_iter().map(Change::Decision));
-    }
-    let all_sent = first.iter().all(|change| send(change, sender));
-    if all_sent {
-        while let Some(change) = next(&changes, sender)
-            && send(&change, sender)
-        {}
-    }
-}
-
-fn next(changes: &Receiver<Change>, sender: &Sender) -> Option<Change> {
-    loop {
-        match changes.recv_timeout(CHECK_TIME) {
-            Ok(change) => return Some(change),
-            Err(RecvTimeoutError::Timeout) if !sender.is_closed() => {}
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
-        }
-    }
-}
-
-/// False if the client is gone.
-fn send(change: &Change, sender: &Sender) -> bool {
-    let event = match change {
-        Change::Targets(targets) => Event::default().event("targets").json_data(targets),
-        Change::Policies(policies) => Event::default().event("policies").json_data(policies),
-        Change::Decision(decision) => {
-            let id = decision.number.to_string();
-            Event::default().event("decision").id(id).json_data(decision)
-        }
+    // One piece waits for the connection, and one in it.
+    let (sender, receiver) = mpsc::channel(1);
+    let stream = Stream {
+        app,
+        peer: connection.peer,
+        sender,
+        publication: None,
+        policies: Bytes::new(),
+        decision: last_id,
     };
-    sender.blocking_send(event).is_ok()
+    tokio::spawn(stream.run());
+    let kind = (header::CONTENT_TYPE, "text/event-stream");
+    ([kind], Body::from_stream(ReceiverStream::new(receiver)))
+}
+
+/// A stream, and what it sent last.
+struct Stream {
+    app: Arc<App>,
+    peer: Peer,
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    /// The publication of the targets.
+    publication: Option<u64>,
+    policies: Bytes,
+    /// The number of the last decision.
+    decision: Option<u64>,
+}
+
+impl Stream {
+    async fn run(mut self) {
+        let mut changes = self.app.changes.clone();
+        changes.mark_unchanged();
+        if self.begin().await.is_err() {
+            return;
+        }
+        loop {
+            let changed = tokio::select! {
+                changed = timeout(SILENCE, changes.changed()) => changed,
+                () = self.sender.closed() => return,
+            };
+            let sent = match changed {
+                Ok(Ok(())) => self.send_changes().await,
+                // The agent has gone.
+                Ok(Err(_)) => return,
+                Err(_) => self.send(Bytes::from_static(b":\n\n")).await,
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), End> {
+        let newest = self.app.service.decisions(None, None, 0).decisions;
+        let newest = newest.last().map_or(0, |decision| decision.number);
+        let missed_since = self.decision.replace(newest);
+        self.send_targets().await?;
+        self.send_policies().await?;
+        self.decision = Some(missed_since.unwrap_or(newest));
+        self.send_decisions().await
+    }
+
+    async fn send_changes(&mut self) -> Result<(), End> {
+        self.send_decisions().await?;
+        self.send_policies().await?;
+        self.send_targets().await
+    }
+
+    async fn send_targets(&mut self) -> Result<(), End> {
+        let app = &self.app;
+        // Read first: what is published meanwhile is sent again.
+        let publication = Some(app.service.publication());
+        if publication == self.publication {
+            return Ok(());
+        }
+        let targets = app.encoded.targets(&app.service).await.map_err(|_| End)?;
+        self.publication = publication;
+        self.send_event("targets", targets).await
+    }
+
+    async fn send_policies(&mut self) -> Result<(), End> {
+        let app = &self.app;
+        let policies = app.encoded.policies(&app.service).await.map_err(|_| End)?;
+        if policies == self.policies {
+            return Ok(());
+        }
+        self.policies = policies.clone();
+        self.send_event("policies", policies).await
+    }
+
+    async fn send_decisions(&mut self) -> Result<(), End> {
+        let after = self.decision.unwrap_or(0);
+        let decisions = self.app.service.decisions(None, None, after).decisions;
+        let mut events = Vec::new();
+        for decision in &decisions {
+            write_decision(&mut events, decision).map_err(|_| End)?;
+        }
+        if let Some(last) = decisions.last() {
+            self.decision = Some(last.number);
+            self.send(events.into()).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_event(&self, name: &str, data: Bytes) -> Result<(), End> {
+        self.send(format!("event: {name}\ndata: ").into()).await?;
+        self.send(data).await?;
+        self.send(Bytes::from_static(b"\n\n")).await
+    }
+
+    /// Waits until the client has taken all but the last piece.
+    async fn send(&self, bytes: Bytes) -> Result<(), End> {
+        let mut answer = self.app.outbox.add(self.peer, bytes);
+        while let Some(piece) = answer.next_piece().map_err(|_| End)? {
+            self.sender.send(Ok(piece)).await.map_err(|_| End)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_decision(events: &mut Vec<u8>, decision: &Decision) -> Result<(), serde_json::Error> {
+    events.extend_from_slice(format!("event: decision\nid: {}\ndata: ", decision.number).as_bytes());
+    serde_json::to_writer(&mut *events, decision)?;
+    events.extend_from_slice(b"\n\n");
+    Ok(())
 }
