@@ -6,6 +6,7 @@ usage: attack.py KIND DOOR ADDRESS      ADDRESS: the path of a socket or folder,
 """
 import os
 import random
+import re
 import socket
 import struct
 import sys
@@ -195,7 +196,84 @@ def spoofed_files():
             pass
 
 
-KINDS = {function.__name__: function for function in (flood, storm, slow, half_closed, oversized, descriptors, spoofed)}
+def http(path, source="127.0.0.1"):
+    """A connection to the agent that has asked for `path`; None if there is no place."""
+    host, port = address.split(":")
+    try:
+        client = socket.create_connection((host, int(port)), timeout=5, source_address=(source, 0))
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        return client
+    except OSError:
+        return None
+
+
+def begin_of_answer(client):
+    try:
+        return client.recv(12).endswith(b"200")
+    except OSError:
+        return False
+
+
+def addresses():
+    """Each connection from another address of the loopback interface."""
+    begin, answered, nth = time.monotonic(), 0, 0
+    while not stop.is_set():
+        nth += 1
+        if client := http(random.choice(["/metrics", "/api/v1/status", "/api/v1/explain?pid=1"]), f"127.0.{nth // 250 % 250}.{nth % 250 + 1}"):
+            answered += begin_of_answer(client)
+            client.close()
+    # All programs of this machine together may make 200 at once and 50 a second; a second for rounding.
+    if answered > 250 + 50 * (time.monotonic() - begin):
+        served(f"{answered} requests in {time.monotonic() - begin:.0f} s")
+
+
+def slow_answers():
+    """Connections that take a little of the longest answers now and then."""
+    clients = []
+    while not stop.wait(0.1):
+        path = random.choice(["/api/v1/stream", "/api/v1/targets", "/metrics", "/api/v1/decisions", "/api/v1/ledger"])
+        if (client := http(path, f"127.1.0.{random.randrange(1, 250)}")) and begin_of_answer(client):
+            client.setblocking(False)
+            clients.append(client)
+        for client in list(clients):
+            try:
+                if not client.recv(512):
+                    clients.remove(client)
+            except BlockingIOError:
+                pass
+            except OSError:
+                clients.remove(client)
+
+
+def held():
+    """As many connections as there are, each from another address of the loopback interface."""
+    clients = [http("/api/v1/stream", f"127.2.0.{nth}") for nth in range(1, 65)]
+    answered = [client for client in clients if client and begin_of_answer(client)]
+    if len(answered) > 32:
+        served(f"{len(answered)} connections")
+    stop.wait(1)
+    for client in filter(None, clients):
+        client.close()
+
+
+def peeks():
+    """What /proc refuses to this user."""
+    pid = os.getppid()
+    for path in (f"/api/v1/explain?pid={pid}", "/api/v1/heatmap?target=t0&columns=2", "/api/v1/heatmap?target=t1&columns=2"):
+        body = b""
+        if client := http(path):
+            try:
+                while part := client.recv(1 << 16):
+                    body += part
+            except OSError:
+                pass
+            client.close()
+        if b"/python" in body or b"/sleep" in body or re.search(rb'"0x[0-9a-f]{9,}"', body):
+            served(f"{path}: {body[-300:]}")
+    stop.wait(0.5)
+
+
+KINDS = {function.__name__: function for function in (flood, storm, slow, half_closed, oversized, descriptors, spoofed, addresses, held, slow_answers, peeks)}
 
 
 def become_nobody():

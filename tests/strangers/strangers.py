@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Hostile clients of user nobody at every door: the socket of `thermo lifecycle`, the sockets of
-`thermo-nbd` (Unix and TCP) and its control socket, the control files of `thermo fs`. Meanwhile root's client
-measures its latency. Prints a table. Exit code 1: root's client waits too long at the 99th percentile, the
-server uses more than 64 MiB, keeps descriptors, ends, or serves what is not for a stranger. Needs root.
-Decisions and control files may take 50 ms. All clients of a block server are equal: root's shares its
+`thermo-nbd` (Unix and TCP) and its control socket, the control files of `thermo fs`, the port of `thermo
+agent`. Meanwhile root's client measures its latency. Prints a table. Exit code 1: root's client waits too
+long at the 99th percentile, the server uses more than 64 MiB, keeps descriptors, ends, or serves what is not
+for a stranger. Needs root. Decisions, control files and answers of the agent may take 50 ms. All clients of a block server are equal: root's shares its
 threads with 70 others, and only has to be served.
 
 The machine adds delays of its own: a request to a process that only copies its input is measured beside each
@@ -157,6 +157,53 @@ class Files:
         pass
 
 
+class Agent:
+    """Root asks for the status and the metrics of many targets over the socket; strangers use the port."""
+    kinds, latency_ms, targets = ["addresses", "held", "slow_answers", "peeks"], 50, 100
+
+    def __init__(self, tools, folder):
+        port = socket.socket()
+        port.bind(("127.0.0.1", 0))
+        self.doors = {"agent": f"127.0.0.1:{port.getsockname()[1]}"}
+        port.close()
+        self.sleepers = []
+        for nth in range(self.targets):
+            os.symlink(shutil.which("sleep"), f"{folder}/t{nth}")
+            self.sleepers.append(subprocess.Popen([f"{folder}/t{nth}", "3600"]))
+        with open(f"{folder}/agent.toml", "w") as file:
+            file.write(f"state_dir = \"{folder}/state\"\n[http]\nsocket = \"{folder}/a\"\n"
+                       "[[policy]]\nname = \"sleepers\"\nmatch = { command = \"t[0-9]*\" }\ntarget_name = \"{command}\"\n")
+        self.server = subprocess.Popen([tools[0], "agent", "--config", f"{folder}/agent.toml", "--listen", self.doors["agent"]],
+                                       stdout=subprocess.DEVNULL, stderr=open(f"{folder}/log", "w"))
+        self.path, self.client, self.nth = f"{folder}/a", None, 0
+        wait_until(lambda: self.server.poll() is not None or (os.path.exists(self.path) and len(self.answer("/api/v1/targets")["targets"]) == self.targets),
+                   "the agent does not find its targets", 60)
+
+    def answer(self, path):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(60)
+            client.connect(self.path)
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = b""
+            while part := client.recv(1 << 20):
+                answer += part
+        head, body = answer.split(b"\r\n\r\n", 1)
+        assert head.startswith(b"HTTP/1.1 200"), answer[:300]
+        return json.loads(body) if body.startswith(b"{") else body
+
+    def ask(self):
+        self.nth += 1
+        self.answer("/metrics" if self.nth % 2 else "/api/v1/status")
+
+    def check(self):
+        assert len(self.answer("/api/v1/targets")["targets"]) == self.targets
+
+    def end(self):
+        for sleeper in self.sleepers:
+            sleeper.kill()
+            sleeper.wait()
+
+
 def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000
 
@@ -261,7 +308,7 @@ def main():
     os.chmod(folder, 0o755)
     print(f"{'door':<10} {'attack':<12} {'asked':>6} {'p50 ms':>8} {'p99 ms':>8} {'machine':>9} {'for CPU':>7} {'MiB':>6}")
     try:
-        for service in (Lifecycle, Nbd, NbdControl, Files):
+        for service in (Lifecycle, Nbd, NbdControl, Files, Agent):
             if options.only and service.__name__ not in options.only.split(","):
                 continue
             violations += run(service, [os.path.realpath(tool) for tool in options.tools], f"{folder}/{service.__name__}", options.seconds)

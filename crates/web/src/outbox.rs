@@ -1,8 +1,8 @@
 //! Answers that clients have not taken yet. Their bytes have a bound, whoever reads how slowly.
 //!
 //! An answer is encoded once for all who ask for it between two changes, and copied to a connection in
-//! pieces. When all answers that wait hold too many bytes, the peer that waits for the most loses the oldest of its
-//! answers: that connection is cut, and its client asks again for the newest. Root loses none.
+//! pieces. When all answers that wait hold too many bytes, the peer that waits for the most loses the oldest
+//! of its answers: that connection is cut, and its client asks again for the newest. Root loses none.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
