@@ -134,11 +134,16 @@ mod tests {
         replace(&path, b"old").unwrap();
         replace(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
+        // No temporary file can be made beside a file with so long a name.
+        let long = folder.path().join("n".repeat(250));
+        fs::write(&long, "old").unwrap();
+        assert!(replace(&long, b"lost").is_err());
+        assert_eq!(fs::read(&long).unwrap(), b"old");
         // A file cannot take the place of a folder.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();
         assert!(replace(&taken, b"lost").is_err());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no part is left");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "no part is left");
     }
 
     #[test]

@@ -291,6 +291,44 @@ fn unreadable_segment_is_skipped_with_a_warning() {
 }
 
 #[test]
+fn step_of_the_wall_clock_prunes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = writer(dir.path(), "web", WriteLimits::default());
+    run(&mut writer, 1..50, 0);
+    writer.finish();
+    let retention = Retention {
+        max_age: Nanos::secs(1000),
+        ..Retention::default()
+    };
+    // The clock is a year ahead at the start, or from the second 60 on.
+    let ahead = |second| Clocks {
+        unix: clocks(second).unix.saturating_add(Nanos::secs(365 * 86_400)),
+        ..clocks(second)
+    };
+    for begin in [ahead(50), clocks(50)] {
+        let clock = RetentionClock::begin(dir.path(), begin).unwrap();
+        assert_eq!(
+            prune(dir.path(), &retention, clock.now(ahead(60)))
+                .unwrap()
+                .removed,
+            0
+        );
+        // A clock that is behind makes nothing older.
+        assert!(
+            clock.now(Clocks {
+                unix: Nanos::secs(1),
+                ..clocks(60)
+            }) <= Nanos::secs(1)
+        );
+    }
+    let clock = RetentionClock::begin(dir.path(), clocks(50)).unwrap();
+    let pruned = prune(dir.path(), &retention, clock.now(ahead(1100))).unwrap();
+    assert_eq!(pruned.removed, 1, "by the time that has passed");
+    let empty = RetentionClock::begin(dir.path(), clocks(50)).unwrap();
+    assert_eq!(empty.now(clocks(60)), clocks(60).unix);
+}
+
+#[test]
 fn oldest_segments_of_all_policies_are_pruned_first() {
     let dir = tempfile::tempdir().unwrap();
     let limits = WriteLimits {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use thermo_engine::budget::{Budget, CpuShare};
 use thermo_kernel::clock::{self, WallClock};
+use thermo_recording::history::{Clocks, RetentionClock};
 use thermo_units::Nanos;
 
 use crate::api::{self, UnixMillis};
@@ -85,6 +86,8 @@ pub struct Agent {
     /// CPU time of watching and acting of policies that are no longer in the configuration.
     ended_cpu: (Nanos, Nanos),
     wall_clock: WallClock,
+    /// `None` while the history cannot be read.
+    retention_clock: Option<RetentionClock>,
     find_budget: Budget,
     next_find: Nanos,
     next_tick: Nanos,
@@ -155,7 +158,12 @@ impl Agent {
         let config = Arc::new(config);
         let (shared, orders) = Shared::new(Arc::clone(&config));
         let wall_clock = WallClock::now();
-        let started_ms = wall_clock.unix_ms(clock::monotonic());
+        let started = clock::monotonic();
+        let started_ms = wall_clock.unix_ms(started);
+        let retention_begin = Clocks {
+            monotonic: started,
+            unix: Nanos::millis(started_ms),
+        };
         let ledger = Ledger::load(&config.state_dir, started_ms).map_err(|source| AgentError::Ledger {
             dir: config.state_dir.clone(),
             source,
@@ -190,6 +198,8 @@ impl Agent {
             next_save: clock::monotonic().saturating_add(SAVE_EVERY),
             last_tick: clock::monotonic(),
             is_ready: false,
+            // Before a segment of this run exists. The first pruning tries again, and reports an error.
+            retention_clock: RetentionClock::begin(&config.state_dir, retention_begin).ok(),
             config,
         };
         agent.make_policies(true);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thermo_engine::budget::CpuShare;
 use thermo_kernel::clock::{self, WallClock};
 use thermo_kernel::uname;
-use thermo_recording::history::{self, Clocks, Retention, SegmentWriter, WriteLimits};
+use thermo_recording::history::{self, Clocks, Retention, RetentionClock, SegmentWriter, WriteLimits};
 use thermo_recording::model::{Metadata, Settings};
 use thermo_units::Nanos;
 
@@ -31,8 +31,20 @@ impl Agent {
             max_age: history.keep,
             max_bytes: history.max_size,
         };
-        let unix = Nanos::millis(self.unix_ms(now));
-        if let Err(error) = history::prune(&self.config.state_dir, &retention, unix) {
+        let clocks = Clocks {
+            monotonic: now,
+            unix: Nanos::millis(self.unix_ms(now)),
+        };
+        let state_dir = &self.config.state_dir;
+        let clock = match self.retention_clock {
+            Some(clock) => Ok(clock),
+            None => RetentionClock::begin(state_dir, clocks),
+        };
+        let pruned = clock.and_then(|clock| {
+            self.retention_clock = Some(clock);
+            history::prune(state_dir, &retention, clock.now(clocks))
+        });
+        if let Err(error) = pruned {
             self.warn(format!("the history is not pruned: {error}"));
         }
     }

@@ -421,15 +421,6 @@ mod tests {
     }
 
     #[test]
-    fn failed_write_keeps_the_old_file() {
-        let (folder, mut ledger) = (tempfile::tempdir().unwrap(), filled());
-        ledger.save(folder.path()).unwrap();
-        fs::create_dir(folder.path().join("ledger.json.part")).unwrap();
-        assert!(Ledger::default().save(folder.path()).is_err());
-        assert_eq!(Ledger::load(folder.path(), 1).unwrap().all_rows().len(), 1);
-    }
-
-    #[test]
     fn number_of_rows_is_bounded() {
         let mut ledger = Ledger::default();
         for nth in 0..MAX_ROWS + 10 {

@@ -22,7 +22,7 @@ pub struct Pruned {
     pub kept_bytes: u64,
 }
 
-/// Removes segments below `state_dir` that are too old at `now` (Unix time), then the oldest ones of all
+/// Removes segments below `state_dir` that are too old at `now` (of a [`RetentionClock`](super::RetentionClock)), then the oldest ones of all
 /// policies until the rest is small enough, and empty files. A segment that is being written stays.
 ///
 /// # Errors
