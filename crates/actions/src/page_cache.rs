@@ -107,6 +107,9 @@ impl PageCacheSorter<'_> {
             })?;
             next += pages;
         }
+        if self.dry_run {
+            applied.into_dry_run();
+        }
         Ok(applied)
     }
 
@@ -131,20 +134,19 @@ impl PageCacheSorter<'_> {
         resident.truncate(fits);
         let present = bytes(resident.len() as u64);
         match action {
-            _ if self.dry_run => applied.skip(Skip::DryRun, present),
-            Action::LruPrio => match file.mark_accessed(&resident, accesses_to_activate(Path::new("/"))) {
+            Action::LruPrio => match self.mark_accessed(file, &resident) {
                 Ok(used) => {
                     applied.applied += bytes(used);
                     applied.skip(Skip::NotPresent, present.saturating_sub(bytes(used)));
                 }
-                // The file system does not support non-blocking reads.
-                Err(_) => applied.skip(Skip::Refused, present),
+                Err(error) => skip_unread(applied, &error, present),
             },
             Action::LruDeprio => {
                 let mapped = bytes(window.populate(&resident));
                 applied.skip(Skip::NotPresent, present.saturating_sub(mapped));
                 let shared = shared_bytes(&window, &resident).min(mapped);
-                match window.deactivate() {
+                let deactivated = if self.dry_run { Ok(()) } else { window.deactivate() };
+                match deactivated {
                     Ok(()) => {
                         applied.skip(Skip::Shared, shared);
                         applied.applied += mapped.saturating_sub(shared);
@@ -155,6 +157,27 @@ impl PageCacheSorter<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The number of `resident` pages that were marked accessed; in a dry run, that would be.
+    fn mark_accessed(&self, file: &CachedFile, resident: &[u64]) -> io::Result<u64> {
+        if self.dry_run {
+            return file.check_mark_accessed().map(|()| resident.len() as u64);
+        }
+        file.mark_accessed(resident, accesses_to_activate(Path::new("/")))
+    }
+}
+
+/// Counts bytes of pages that could not be read without blocking.
+fn skip_unread(applied: &mut Applied, error: &io::Error, bytes: Bytes) {
+    let is_unsupported = error.raw_os_error() == Some(libc::EOPNOTSUPP);
+    let (why, what) = match is_unsupported {
+        true => (Skip::Unsupported, "the file system cannot read without blocking"),
+        false => (Skip::Refused, "the kernel refused to read a page"),
+    };
+    applied.skip(why, bytes);
+    if applied.error.is_none() {
+        applied.error = Some(format!("{what}: preadv2(RWF_NOWAIT): {error}"));
     }
 }
 

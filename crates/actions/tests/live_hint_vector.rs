@@ -157,7 +157,10 @@ fn hint_vector_has_correct_result_per_range() {
     assert!(hints.len() > 10_000, "{}", hints.len());
     let results =
         Hinter::new(Actor::new(PageoutLimits::default(), false), Limits::default()).give(&processes, &hints);
-    if results.iter().any(|result| skipped_for(result, Skip::Refused)) {
+    if results
+        .iter()
+        .any(|result| skipped_for(result, Skip::NotPermitted))
+    {
         eprintln!(
             "SKIP: other processes' memory cannot be advised here: {:?}",
             results[0].error
@@ -235,7 +238,10 @@ fn neighbours_of_refused_ranges_keep_their_own_results() {
         let hints: Vec<Hint> = pieces.map(hint).collect();
         let results = Hinter::new(Actor::new(PageoutLimits::default(), false), Limits::default())
             .give(&processes, &hints);
-        if results.iter().any(|result| skipped_for(result, Skip::Refused)) {
+        if results
+            .iter()
+            .any(|result| skipped_for(result, Skip::NotPermitted))
+        {
             return eprintln!("SKIP: other processes' memory cannot be advised here");
         }
         let hole = AddrRange::new(target.hole, target.hole + HOLE);

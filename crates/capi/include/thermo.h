@@ -50,7 +50,7 @@ enum thermo_reason {
 	THERMO_LIMIT = 10,      /* a limit was reached: bytes, time or CPU time */
 	THERMO_CANCELLED = 11,  /* thermo_cancel() was called */
 	THERMO_DRY_RUN = 12,    /* THERMO_DRY is set */
-	THERMO_UNSUPPORTED = 13, /* the action is not supported here */
+	THERMO_UNSUPPORTED = 13, /* the action or the system call is not supported here */
 	THERMO_OTHER = 14
 };
 

@@ -70,7 +70,6 @@ impl ThermoResult {
 const fn reason(why: SkipReason) -> u32 {
     match why {
         SkipReason::ByteLimit | SkipReason::CpuLimit | SkipReason::Deadline => 10,
-        SkipReason::Unsupported => 13,
         SkipReason::Skip(skip) => match skip {
             Skip::NotPresent => 1,
             Skip::Shared => 2,
@@ -80,7 +79,8 @@ const fn reason(why: SkipReason) -> u32 {
             Skip::SwapFloor => 6,
             Skip::Refaults => 7,
             Skip::TargetGone => 8,
-            Skip::Refused => 9,
+            Skip::NotPermitted => 9,
+            Skip::Unsupported => 13,
             Skip::Cancelled => 11,
             Skip::DryRun => 12,
             _ => 14,

@@ -334,7 +334,7 @@ fn acting_policy_is_suspended_when_memory_comes_back() {
     stdin.write_all(b"read\n").unwrap();
     let acted = || bytes(&agent.ledger()["acted_bytes"], "pageout");
     if !wait_until(|| acted() >= 24 << 20) {
-        let refused = bytes(&agent.ledger()["skipped_bytes"], "refused");
+        let refused = bytes(&agent.ledger()["skipped_bytes"], "not_permitted");
         assert!(refused > 0, "{}", agent.ledger());
         return eprintln!("SKIP: memory of other processes cannot be advised here");
     }

@@ -35,7 +35,7 @@ fn paged_out(dir: &Path) -> Option<Guard> {
     let goes = wait_until(|| {
         let hint = ["hint", "pageout", "--pid", &pid.to_string(), "--anon", "--json"];
         result = json(dir, &hint);
-        let is_refused = |one: &Value| one["reason"] == "refused";
+        let is_refused = |one: &Value| one["reason"] == "not_permitted";
         result["skipped"].as_array().unwrap().iter().any(is_refused) || in_swap(pid) >= Bytes::mib(24)
     });
     assert!(goes, "{result}");

@@ -118,6 +118,8 @@ pub enum Skip {
     Locked,
     /// The mapping does not support the advice (device memory, hugetlb).
     Unadvisable,
+    /// The process itself may not read the mapping (`PROT_NONE`), so its pages cannot be read for it.
+    Unreadable,
     /// A filter of the scheme excludes the page.
     Filtered,
     /// Too little swap is free.
@@ -136,9 +138,20 @@ pub enum Skip {
     CoolDown,
     /// The kernel uses the page at the moment, or it is pinned.
     Busy,
+    /// The kernel found no free huge page.
+    NoHugePage,
+    /// The limit of the process's control group allows no huge page.
+    CgroupLimit,
+    /// The process does not map the page any more, but its contents are still in memory: the swap device did
+    /// not take them.
+    SwapCache,
     /// The target is gone.
     TargetGone,
-    /// The kernel refused for another reason.
+    /// We lack the right to act on the process.
+    NotPermitted,
+    /// The kernel lacks the system call or the advice, or a system call filter forbids it.
+    Unsupported,
+    /// The kernel refused for another reason: [`Applied::error`] has the call and its error.
     Refused,
     /// Dry run: the action was decided and counted, but not applied.
     DryRun,
@@ -157,6 +170,7 @@ impl Skip {
             Self::Shared => "shared",
             Self::Locked => "locked",
             Self::Unadvisable => "unadvisable",
+            Self::Unreadable => "unreadable",
             Self::Filtered => "filtered",
             Self::SwapFloor => "swap_floor",
             Self::Refaults => "refaults",
@@ -166,7 +180,12 @@ impl Skip {
             Self::Cpuset => "cpuset",
             Self::CoolDown => "cool_down",
             Self::Busy => "busy",
+            Self::NoHugePage => "no_huge_page",
+            Self::CgroupLimit => "cgroup_limit",
+            Self::SwapCache => "swap_cache",
             Self::TargetGone => "target_gone",
+            Self::NotPermitted => "not_permitted",
+            Self::Unsupported => "unsupported",
             Self::Refused => "refused",
             Self::DryRun => "dry_run",
             Self::Cancelled => "cancelled",
@@ -193,6 +212,8 @@ pub struct Applied {
     pub moved_back: Bytes,
     /// Skipped bytes by reason; each reason at most once.
     pub skipped: Vec<(Skip, Bytes)>,
+    /// The first error that the kernel returned, as a sentence with the call, if a reason cannot say it.
+    pub error: Option<String>,
 }
 
 impl Applied {
@@ -218,6 +239,18 @@ impl Applied {
         for (reason, bytes) in &part.skipped {
             self.skip(*reason, *bytes);
         }
+        if self.error.is_none() {
+            self.error.clone_from(&part.error);
+        }
+    }
+
+    /// Turns what was acted on into what would have been: the result of a dry run, in which every check was
+    /// made and no system call.
+    pub fn into_dry_run(&mut self) {
+        let would = std::mem::take(&mut self.applied);
+        self.skip(Skip::DryRun, would);
+        self.changed = None;
+        self.moved_back = Bytes::ZERO;
     }
 }
 

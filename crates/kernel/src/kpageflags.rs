@@ -26,10 +26,16 @@ flags! {
     /// `PG_referenced`: accessed through a system call since the last reclaim scan. Not the accessed bit of
     /// page tables.
     is_referenced = 2;
+    /// Changed since it was last written to its file or to swap.
+    is_dirty = 4;
     /// On an LRU list.
     is_lru = 5;
     /// On an active list. With MGLRU never set for pages in a generation.
     is_active = 6;
+    /// Mapped by a process.
+    is_mapped = 11;
+    /// In the swap cache: memory that has a place in swap.
+    is_swap_cache = 13;
     /// Backed by swap: anonymous memory, and files in memory (tmpfs).
     is_swap_backed = 14;
     /// The first page of a folio that is larger than a page.

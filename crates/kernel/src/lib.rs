@@ -52,6 +52,7 @@ pub mod process_vm;
 pub mod psi;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
+pub mod refusal;
 pub mod schedstat;
 pub mod scheduling;
 pub mod signals;

@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use thermo_units::{AddrRange, Bytes};
 
 use crate::process_madvise::{Advice, MAX_BYTES, MAX_RANGES, process_madvise};
+use crate::refusal::{Call, Refusal};
 
 /// The result for one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +23,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// True if the reason applies to the whole process: it has ended, or may not be advised.
+    /// True if the reason applies to the whole process: it has ended, or may not be given `advice`.
     #[must_use]
-    pub const fn is_process_wide(self) -> bool {
-        matches!(self, Self::Refused(libc::ESRCH | libc::EPERM | libc::ENOSYS))
+    pub const fn is_process_wide(self, advice: Advice) -> bool {
+        let call = Call::Madvise(advice);
+        match self {
+            Self::Refused(errno) => Refusal { call, errno }.is_process_wide(),
+            Self::Done | Self::NotTried => false,
+        }
     }
 }
 
@@ -60,9 +65,9 @@ pub fn madvise_batch(
             }
             // Interrupted by a signal before the first range.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => Outcome::Refused(error.raw_os_error().unwrap_or(0)),
+            Err(error) => Outcome::Refused(Refusal::new(Call::Madvise(advice), &error).errno),
         };
-        if refused.is_process_wide() {
+        if refused.is_process_wide(advice) {
             outcomes[next..].fill(refused);
             break;
         }
@@ -170,7 +175,11 @@ mod tests {
         };
         let outcomes = advise(MAX_BYTES, &mut |_| false);
         if outcomes[0] == Outcome::Refused(libc::EPERM) {
-            assert!(outcomes.iter().all(|outcome| outcome.is_process_wide()));
+            assert!(
+                outcomes
+                    .iter()
+                    .all(|outcome| outcome.is_process_wide(Advice::Cold))
+            );
             eprintln!("SKIP: process_madvise needs CAP_SYS_NICE");
             return;
         }
@@ -201,7 +210,9 @@ mod tests {
         );
         assert_eq!(calls, 1);
         assert!(
-            outcomes.iter().all(|outcome| outcome.is_process_wide()),
+            outcomes
+                .iter()
+                .all(|outcome| outcome.is_process_wide(Advice::Cold)),
             "{outcomes:?}"
         );
     }

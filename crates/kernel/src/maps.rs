@@ -27,6 +27,8 @@ pub struct Mapping {
     pub range: AddrRange,
     /// Its permissions.
     pub perms: Perms,
+    /// The position in the file at which the mapping starts, in bytes.
+    pub offset: u64,
     /// The inode of the file; 0 if there is no file.
     pub inode: u64,
     /// The path of the file, or a name in brackets (`[heap]`); empty if it has none.
@@ -52,7 +54,7 @@ impl Mapping {
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (range, rest) = line.split_once(' ')?;
         let (perms, rest) = rest.split_once(' ')?;
-        let (_offset, rest) = rest.split_once(' ')?;
+        let (offset, rest) = rest.split_once(' ')?;
         let (_dev, rest) = rest.split_once(' ')?;
         let (inode, name) = rest.split_once(' ').unwrap_or((rest, ""));
         let (start, end) = range.split_once('-')?;
@@ -69,6 +71,7 @@ impl Mapping {
                 exec: exec == b'x',
                 shared: shared == b's',
             },
+            offset: u64::from_str_radix(offset, 16).ok()?,
             inode: inode.parse().ok()?,
             name: name.trim_start().to_owned(),
         })

@@ -95,6 +95,21 @@ impl CachedFile {
         Ok(resident)
     }
 
+    /// Whether the file system can read without blocking, as [`CachedFile::mark_accessed`] does. Reads at the
+    /// end of the file, so no page is accessed.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if it cannot.
+    pub fn check_mark_accessed(&self) -> io::Result<()> {
+        let mut byte = [0];
+        let buffers = &mut [IoSliceMut::new(&mut byte)];
+        let end = self.pages() * PAGE_SIZE;
+        match rustix::io::preadv2(&self.files[0], buffers, end, ReadWriteFlags::NOWAIT) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Maps `pages` pages from `first_page` on, without reading any page in.
     ///
     /// # Errors
@@ -121,7 +136,8 @@ impl CachedFile {
             map,
             bytes,
         };
-        // A page that was evicted since the check is read back alone, without read-ahead.
+        // A page that was evicted since the check is read back alone, without read-ahead. From Linux 6.3 on
+        // the kernel also does not count pages of such a mapping as accessed when it is unmapped.
         window.advise(0, window.bytes, Advice::Random)?;
         Ok(window)
     }

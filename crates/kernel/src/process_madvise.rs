@@ -26,6 +26,29 @@ pub enum Advice {
     Collapse = libc::MADV_COLLAPSE,
 }
 
+impl Advice {
+    /// The name in madvise(2).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WillNeed => "MADV_WILLNEED",
+            Self::Cold => "MADV_COLD",
+            Self::PageOut => "MADV_PAGEOUT",
+            Self::Collapse => "MADV_COLLAPSE",
+        }
+    }
+}
+
+/// Whether `advice` may be given to the process that `pidfd` refers to. The kernel makes all its checks of
+/// the process; no memory is advised, because the call has no range.
+///
+/// # Errors
+/// Those of [`process_madvise`] that do not depend on a range: `EPERM`, `ESRCH`, `ENOSYS`, and `EINVAL` if
+/// the kernel does not know the advice.
+pub fn check(pidfd: BorrowedFd<'_>, advice: Advice) -> io::Result<()> {
+    process_madvise(pidfd, &[], advice).map(|_| ())
+}
+
 /// Advises `ranges`, in order, of the process that `pidfd` refers to. Returns how many bytes were advised:
 /// the ranges before the first that the kernel refused. Success does not mean that the advice had an effect:
 /// verify what matters.
@@ -97,6 +120,25 @@ mod tests {
         );
         let refused = process_madvise(ours().as_fd(), &[hole], Advice::Cold).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::ENOMEM));
+    }
+
+    #[test]
+    fn check_finds_a_process_that_has_ended_and_changes_nothing() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pidfd = PidFd::open(child.id()).unwrap();
+        let alive = check(pidfd.as_fd(), Advice::Cold);
+        assert!(
+            alive.is_ok() || alive.as_ref().unwrap_err().raw_os_error() == Some(libc::EPERM),
+            "{alive:?}"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let ended = check(pidfd.as_fd(), Advice::Cold).unwrap_err();
+        assert_eq!(ended.raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io;
 
 use thermo_units::Addr;
 
+use crate::refusal::{Call, Refusal};
+
 /// Maximum number of pages in one call (`UIO_MAXIOV`).
 pub const MAX_PAGES: usize = 1024;
 
@@ -38,32 +40,70 @@ pub fn touch(pid: u32, addrs: &[Addr]) -> io::Result<usize> {
 }
 
 /// Reads one byte of each of `pages` in process `pid`, `times` times, and skips unreadable pages (no read
-/// permission, or no longer mapped). Returns how many could not be read the last time.
-pub fn touch_all(pid: u32, pages: &[Addr], times: usize) -> usize {
-    let mut refused = 0;
+/// permission, or no longer mapped). Returns the pages that could not be read the last time, by the error of
+/// the call.
+pub fn touch_all(pid: u32, pages: &[Addr], times: usize) -> Unread {
+    let mut unread = Unread::default();
     for call in pages.chunks(MAX_PAGES) {
         for nth in 1..=times {
-            let unread = touch_skipping_unreadable(pid, call);
-            refused += if nth == times { unread } else { 0 };
+            let of_call = touch_skipping_unreadable(pid, call);
+            if nth == times {
+                of_call.0.iter().for_each(|(errno, nr)| unread.add(*errno, *nr));
+            }
         }
     }
-    refused
+    unread
 }
 
-/// Touches all of `pages`, and returns how many could not be read.
-fn touch_skipping_unreadable(pid: u32, mut pages: &[Addr]) -> usize {
-    let mut refused = 0;
+/// Numbers of pages that could not be read, by error number.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Unread(Vec<(i32, usize)>);
+
+impl Unread {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.iter().map(|(_, nr)| nr).sum()
+    }
+
+    /// Each error number once, with the number of pages.
+    pub fn iter(&self) -> impl Iterator<Item = (i32, usize)> {
+        self.0.iter().copied()
+    }
+
+    /// Adds `nr` pages.
+    pub fn add(&mut self, errno: i32, nr: usize) {
+        match self.0.iter_mut().find(|(known, _)| *known == errno) {
+            Some((_, sum)) => *sum += nr,
+            None => self.0.push((errno, nr)),
+        }
+    }
+}
+
+/// Touches all of `pages`, and returns those that could not be read.
+fn touch_skipping_unreadable(pid: u32, mut pages: &[Addr]) -> Unread {
+    let mut unread = Unread::default();
     while !pages.is_empty() {
         let skipped = match touch(pid, pages) {
             Ok(done) if done > 0 => done.min(pages.len()),
-            _ => {
-                refused += 1;
-                1
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            refused => {
+                let call = Call::ReadMemory;
+                let refusal = refused.err().map_or(
+                    Refusal {
+                        call,
+                        errno: libc::EFAULT,
+                    },
+                    |error| Refusal::new(call, &error),
+                );
+                let skipped = if refusal.is_process_wide() { pages.len() } else { 1 };
+                unread.add(refusal.errno, skipped);
+                skipped
             }
         };
         pages = pages.get(skipped..).unwrap_or_default();
     }
-    refused
+    unread
 }
 
 /// Reads memory at `addr` of process `pid` into `bytes`, as far as it is mapped. Returns the number of bytes.
@@ -112,6 +152,9 @@ mod tests {
             Some(libc::EFAULT)
         );
         assert_eq!(touch(us, &[]).unwrap(), 0);
-        assert_eq!(touch_all(us, &[at(0), Addr(1), at(2), Addr(2)], 2), 2);
+        let unread = touch_all(us, &[at(0), Addr(1), at(2), Addr(2)], 2);
+        assert_eq!(unread.iter().collect::<Vec<_>>(), [(libc::EFAULT, 2)]);
+        let gone = touch_all(i32::MAX.cast_unsigned(), &[at(0), at(1)], 1);
+        assert_eq!(gone.iter().collect::<Vec<_>>(), [(libc::ESRCH, 2)]);
     }
 }

@@ -27,6 +27,8 @@ pub struct Status {
     pub vm_swap: Bytes,
     /// Locked memory.
     pub vm_lck: Bytes,
+    /// Memory in hugetlb pages, which the kernel does not count as resident.
+    pub hugetlb: Bytes,
 }
 
 /// Reads the status of process `pid`.
@@ -70,6 +72,7 @@ pub(crate) fn parse(text: &str) -> Option<Status> {
             "RssAnon" => status.rss_anon = bytes,
             "VmSwap" => status.vm_swap = bytes,
             "VmLck" => status.vm_lck = bytes,
+            "HugetlbPages" => status.hugetlb = bytes,
             _ => {}
         }
     }

@@ -43,15 +43,9 @@ pub fn mem_used(root: &Path) -> Result<Bytes, FileError> {
 /// # Errors
 /// Fails if a device that still exists cannot be read.
 pub fn total(root: &Path) -> Result<MmStat, FileError> {
-    // Without block devices there is no zram either.
-    let Ok(devices) = std::fs::read_dir(root.join("sys/block")) else {
-        return Ok(MmStat::default());
-    };
-    let id_of = |name: &str| name.strip_prefix("zram").and_then(|id| id.parse().ok());
-    let ids = devices.filter_map(|device| id_of(device.ok()?.file_name().to_str()?));
     let mut total = MmStat::default();
-    for id in ids {
-        match (Zram { id }).mm_stat(root) {
+    for zram in devices(root) {
+        match zram.mm_stat(root) {
             Ok(stat) => {
                 total.orig_data += stat.orig_data;
                 total.mem_used += stat.mem_used;
@@ -62,6 +56,29 @@ pub fn total(root: &Path) -> Result<MmStat, FileError> {
         }
     }
     Ok(total)
+}
+
+/// The number of writes that all devices of the machine at `root` have refused since they were added: the
+/// limit of memory was reached (`mem_limit`), or no memory was free. `None` if there is no device, or if one
+/// cannot be read.
+#[must_use]
+pub fn failed_writes(root: &Path) -> Option<u64> {
+    let failed = |zram: Zram| {
+        let text = file::text(&zram.file(root, "io_stat")).ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let devices = devices(root);
+    (!devices.is_empty()).then(|| devices.into_iter().map(failed).sum())?
+}
+
+/// All devices of the machine at `root`. Without block devices there is no zram either.
+fn devices(root: &Path) -> Vec<Zram> {
+    let Ok(devices) = std::fs::read_dir(root.join("sys/block")) else {
+        return Vec::new();
+    };
+    let id_of = |name: &str| name.strip_prefix("zram").and_then(|id| id.parse().ok());
+    let ids = devices.filter_map(|device| id_of(device.ok()?.file_name().to_str()?));
+    ids.map(|id| Zram { id }).collect()
 }
 
 /// A zram device.
@@ -99,6 +116,15 @@ impl Zram {
     /// Fails if the device has a size already.
     pub fn set_size(self, root: &Path, size: Bytes) -> Result<(), FileError> {
         file::write(&self.file(root, "disksize"), &size.0.to_string())
+    }
+
+    /// Limits the memory that the device may take; zero: no limit. A full device refuses writes: the pages
+    /// stay in the swap cache.
+    ///
+    /// # Errors
+    /// Fails if the device no longer exists.
+    pub fn set_mem_limit(self, root: &Path, limit: Bytes) -> Result<(), FileError> {
+        file::write(&self.file(root, "mem_limit"), &limit.0.to_string())
     }
 
     /// The memory use of the device.

@@ -181,7 +181,10 @@ fn kinds_dry_run_and_unsupported_actions_skip_memory() {
         [(SkipReason::Skip(Skip::DryRun), range.len())]
     );
     let results = hinter(Limits::default()).give(&processes, &[hint(range, Action::MigrateHot)]);
-    assert_eq!(results[0].skipped, [(SkipReason::Unsupported, range.len())]);
+    assert_eq!(
+        results[0].skipped,
+        [(SkipReason::Skip(Skip::Unsupported), range.len())]
+    );
     assert!(results[0].error.is_some());
 }
 

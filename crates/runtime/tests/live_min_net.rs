@@ -54,7 +54,7 @@ fn check(command: Option<&str>, is_good: impl Fn(&mut Actor, &Target, &Outcome) 
         command.into_iter().for_each(|command| target.command(command));
         let mut actor = actor();
         let outcome = pageout(&mut actor, &target);
-        if skipped(&outcome.results[0], Skip::Refused) > Bytes::ZERO {
+        if skipped(&outcome.results[0], Skip::NotPermitted) > Bytes::ZERO {
             eprintln!("SKIP: memory of other processes cannot be advised here: {outcome:?}");
             return Ok(());
         }

@@ -73,7 +73,7 @@ fn unmapped_page_cache_moves_up_and_down() {
         let down = ALL.apply(Action::LruDeprio, file.path()).unwrap();
         let lists_down = lists(file.path()).unwrap();
         eprintln!("(active, inactive): up {lists_up:?} of {up:?}, down {lists_down:?} of {down:?}");
-        if up.skipped.iter().any(|(why, _)| *why == Skip::Refused) {
+        if up.skipped.iter().any(|(why, _)| *why == Skip::Unsupported) {
             eprintln!("SKIP: this file system does not support RWF_NOWAIT");
             return Ok(());
         }

@@ -51,7 +51,9 @@ pub fn backings(mappings: &[Mapping]) -> Vec<(AddrRange, Backing)> {
 /// Prefixes of the names of shared memory. In `maps`, tmpfs files cannot be distinguished from other files.
 const SHMEM_PREFIXES: [&str; 4] = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
 
-fn backing_of(mapping: &Mapping) -> Backing {
+/// What backs a mapping, as for [`backings`].
+#[must_use]
+pub fn backing_of(mapping: &Mapping) -> Backing {
     if SHMEM_PREFIXES
         .iter()
         .any(|prefix| mapping.name.starts_with(prefix))
@@ -113,6 +115,7 @@ mod tests {
         Mapping {
             range,
             perms,
+            offset: 0,
             inode: 0,
             name: name.to_owned(),
         }

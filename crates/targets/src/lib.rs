@@ -23,7 +23,7 @@ mod tracked_processes;
 
 pub use discovery::{Changes, DiscoveredProcess, Discovery};
 pub use error::TargetError;
-pub use layout::{LayoutRule, backings};
+pub use layout::{LayoutRule, backing_of, backings};
 pub use page_inspector::{Inspector, PageInspector, PageView};
 pub use process::{Process, Processes};
 pub use spec::TargetSpec;

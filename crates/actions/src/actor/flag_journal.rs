@@ -290,6 +290,7 @@ mod tests {
             mapping: maps::Mapping {
                 range: AddrRange::new(start << 21, end << 21),
                 perms: maps::Perms::default(),
+                offset: 0,
                 inode: 0,
                 name: String::new(),
             },

@@ -65,7 +65,9 @@ impl Actor {
         let in_all = all_units(&plans);
         let mut choose = |plan: RangePlan| self.choose(task, plan, pte.as_deref_mut());
         let mut chosen: Vec<(Applied, Vec<AddrRange>)> = plans.into_iter().map(&mut choose).collect();
-        if task.action == Action::Hugepage {
+        if self.dry_run {
+            // Setting a flag is a call in the target.
+        } else if task.action == Action::Hugepage {
             self.huge.flags.allow_again(task.process, &in_all);
             if self.huge.options.set_flag {
                 self.huge
@@ -121,6 +123,9 @@ impl Actor {
         };
         self.advise(process, Advice::Collapse, std::slice::from_mut(&mut plan));
         *applied = plan.applied;
+        if self.dry_run {
+            return;
+        }
         let is_huge: Vec<bool> = first_page_views(process, units, pte.as_deref_mut())
             .iter()
             .map(PageView::is_huge)
@@ -142,9 +147,10 @@ impl Actor {
         let units = all_units(&plans);
         let always = thp::read(&self.root).ok().flatten() == Some(thp::ThpMode::Always);
         // In other modes the kernel makes huge pages only in mappings with MADV_HUGEPAGE.
-        self.huge
-            .flags
-            .change(task.process, &units, HugeFlag::NoHugePage, always);
+        if !self.dry_run {
+            let flag = HugeFlag::NoHugePage;
+            self.huge.flags.change(task.process, &units, flag, always);
+        }
         let mut split = |plan: RangePlan| self.split(task, plan, pte.as_deref_mut());
         plans.into_iter().map(&mut split).collect()
     }

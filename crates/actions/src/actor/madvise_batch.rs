@@ -9,16 +9,19 @@ use std::cell::OnceCell;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use thermo_engine::ops::Skip;
+use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
+use thermo_kernel::refusal::{Call, Cause, Refusal};
 use thermo_kernel::status;
 use thermo_targets::Process;
 use thermo_units::{AddrRange, Bytes};
 
+use super::dry_run::DryKernel;
 use super::plan::RangePlan;
 use super::range_ops;
+use super::refused::skip_refused;
 use super::units::HUGE_PAGE;
 
 /// Maximum bytes per call. Slow kinds of advice get about 0.1 s of work, so that a cancel takes effect soon.
@@ -64,6 +67,8 @@ pub(super) struct Advisor<'a> {
     pub root: &'a Path,
     pub process: &'a Process,
     pub advice: Advice,
+    /// Ask what the kernel would answer, and advise nothing.
+    pub dry_run: bool,
 }
 
 impl Advisor<'_> {
@@ -71,7 +76,7 @@ impl Advisor<'_> {
     /// and the skipped bytes. `stop` is called before each call of the kernel with the bytes advised so far;
     /// it returns a reason to skip the rest.
     pub(super) fn advise(&self, plans: &mut [RangePlan], stop: &mut dyn FnMut(Bytes) -> Option<Skip>) {
-        let (pidfd, max_bytes) = (self.process.pidfd.as_fd(), call_bytes(self.advice));
+        let dry = DryKernel::new(self.root, self.process);
         let merged = merge_ranges(plans, range_bytes(self.advice));
         let ranges: Vec<AddrRange> = merged.iter().map(|merged| merged.range).collect();
         // The reason if a batch is stopped, and the bytes advised by the first batch.
@@ -81,7 +86,7 @@ impl Advisor<'_> {
             why = reason.or(why);
             reason.is_some()
         };
-        let outcomes = madvise_batch(pidfd, &ranges, self.advice, max_bytes, &mut stop);
+        let outcomes = self.batch(&dry, &ranges, &mut stop);
         let mut is_whole = vec![true; plans.len()];
         for (merged, outcome) in merged.iter().zip(&outcomes) {
             match outcome {
@@ -97,12 +102,25 @@ impl Advisor<'_> {
             let again = |part: &&mut Part| part.again;
             let ranges: Vec<AddrRange> = parts.iter_mut().filter(again).map(|part| part.range).collect();
             let mut stop = |so_far| stop(before + so_far);
-            let outcomes = madvise_batch(pidfd, &ranges, self.advice, max_bytes, &mut stop);
+            let outcomes = self.batch(&dry, &ranges, &mut stop);
             for (part, outcome) in parts.iter_mut().filter(again).zip(outcomes) {
                 part.outcome = outcome;
             }
             self.count_parts(plans, &is_whole, &parts, why.unwrap_or(Skip::Cancelled));
         }
+    }
+
+    fn batch(
+        &self,
+        dry: &DryKernel<'_>,
+        ranges: &[AddrRange],
+        stop: &mut dyn FnMut(Bytes) -> bool,
+    ) -> Vec<Outcome> {
+        if self.dry_run {
+            return dry.madvise_batch(ranges, self.advice, stop);
+        }
+        let pidfd = self.process.pidfd.as_fd();
+        madvise_batch(pidfd, ranges, self.advice, call_bytes(self.advice), stop)
     }
 
     /// The parts of all plans that were not fully advised, split where they are advised again.
@@ -151,10 +169,14 @@ impl Advisor<'_> {
             ..part
         };
         match part.outcome {
-            Outcome::Refused(_) if self.advice == Advice::Collapse && part.range.len() > HUGE_PAGE => {
+            Outcome::Refused(_)
+                if self.advice == Advice::Collapse
+                    && !part.outcome.is_process_wide(self.advice)
+                    && part.range.len() > HUGE_PAGE =>
+            {
                 parts.extend(range_ops::pieces(&[part.range], HUGE_PAGE).map(again));
             }
-            Outcome::Refused(libc::EINVAL | libc::ENOMEM) if self.advice != Advice::Collapse => {
+            Outcome::Refused(0 | libc::EINVAL | libc::ENOMEM) if self.advice != Advice::Collapse => {
                 let Some(mappings) = mappings() else {
                     let outcome = Outcome::Refused(libc::ESRCH);
                     return parts.push(Part { outcome, ..part });
@@ -177,7 +199,7 @@ impl Advisor<'_> {
                 }));
             }
             // The kernel may accept the part without the parts of other plans.
-            Outcome::Refused(_) if !part.outcome.is_process_wide() && !is_all => {
+            Outcome::Refused(_) if !part.outcome.is_process_wide(self.advice) && !is_all => {
                 parts.push(again(part.range))
             }
             _ => parts.push(part),
@@ -195,7 +217,7 @@ impl Advisor<'_> {
                     applied.applied += part.range.len();
                     part.range.coalesce_into(&mut done[part.plan]);
                 }
-                Outcome::Refused(errno) => applied.skip(self.reason(errno, *part), part.range.len()),
+                Outcome::Refused(errno) => self.skip_refused(errno, *part, applied),
                 Outcome::NotTried => applied.skip(why, part.range.len()),
             }
         }
@@ -205,15 +227,13 @@ impl Advisor<'_> {
         }
     }
 
-    fn reason(&self, errno: i32, part: Part) -> Skip {
-        match errno {
-            libc::ESRCH => Skip::TargetGone,
-            // The mapping was unmapped after its list was read.
-            libc::ENOMEM if self.advice != Advice::Collapse => Skip::NotPresent,
-            libc::EINVAL if part.is_lockable && self.has_locked() => Skip::Locked,
-            libc::EINVAL => Skip::Unadvisable,
-            _ => Skip::Refused,
+    fn skip_refused(&self, errno: i32, part: Part, applied: &mut Applied) {
+        let call = Call::Madvise(self.advice);
+        let refusal = Refusal { call, errno };
+        if refusal.cause() == Cause::Mapping && part.is_lockable && self.has_locked() {
+            return applied.skip(Skip::Locked, part.range.len());
         }
+        skip_refused(applied, refusal, part.range.len());
     }
 
     /// Whether the process has any locked memory. Only smaps shows which mappings are locked, and smaps is
@@ -247,8 +267,6 @@ fn merge_ranges(plans: &[RangePlan], max: Bytes) -> Vec<MergedRange> {
 
 #[cfg(test)]
 mod tests {
-    use thermo_engine::ops::Applied;
-
     use super::*;
 
     fn plans(kept: &[&[(u64, u64)]]) -> Vec<RangePlan> {

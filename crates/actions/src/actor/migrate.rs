@@ -19,11 +19,14 @@ use thermo_engine::scheme::{Destination, node_of};
 use thermo_kernel::clock;
 use thermo_kernel::move_pages::{self, MAX_PAGES, PageStatus};
 use thermo_kernel::pagemap::{Page, Pagemap};
+use thermo_kernel::refusal::{Call, Cause, Refusal};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
+use super::dry_run::DryMoves;
 use super::plan::{RangePlan, Task};
 use super::range_ops;
+use super::refused::{skip_for, skip_refused};
 use super::state::Actor;
 use super::touch::{is_huge, is_huge_page, steps};
 use super::units::HUGE_PAGE;
@@ -177,7 +180,10 @@ impl Actor {
         }
         let (units, too_many) = self.fitting(batch, full);
         skip_all(Skip::NodeFull, &too_many);
-        let results = move_units(&mut Kernel(process.pid), &units);
+        let results = match self.dry_run {
+            true => move_units(&mut DryMoves::new(process.pid), &units),
+            false => move_units(&mut Kernel(process.pid), &units),
+        };
         // The pid may belong to another process by now.
         if !process.is_alive() {
             return skip_all(Skip::TargetGone, &units);
@@ -185,14 +191,19 @@ impl Actor {
         let now = clock::monotonic();
         for (unit, result) in units.iter().zip(results) {
             match result {
+                Ok(()) if self.dry_run => {
+                    applied.applied += unit.range.len();
+                    *self.promised.entry(unit.to).or_default() += unit.range.len();
+                }
                 Ok(()) => {
                     applied.applied += unit.range.len();
                     applied.changed = applied.changed.map(|changed| changed + unit.range.len());
                     applied.moved_back += self.count_move(process, unit, now);
                 }
-                Err(why) => {
-                    applied.skip(why, unit.range.len());
-                    match why {
+                Err(refusal) => {
+                    skip_refused(applied, refusal, unit.range.len());
+                    match skip_for(refusal.cause()) {
+                        _ if self.dry_run => {}
                         Skip::NodeFull if !full.contains(&unit.to) => full.push(unit.to),
                         Skip::Busy | Skip::Shared => self.journal.failed(process.id, unit.range, now),
                         _ => {}
@@ -216,7 +227,9 @@ impl Actor {
                 return false;
             }
             if !rooms.iter().any(|(nid, _)| *nid == unit.to) {
-                rooms.push((unit.to, self.nodes.room(&self.root, unit.to)));
+                let promised = self.promised.get(&unit.to).copied().unwrap_or_default();
+                let room = self.nodes.room(&self.root, unit.to);
+                rooms.push((unit.to, room.saturating_sub(promised)));
             }
             let room = rooms.iter_mut().find(|(nid, _)| *nid == unit.to);
             let fits = room.and_then(|(_, room)| {
@@ -249,7 +262,7 @@ fn ask_for_nodes(pid: u32, units: &mut [Unit]) {
 }
 
 /// The two calls of the kernel.
-trait MovePages {
+pub(super) trait MovePages {
     fn move_pages(
         &mut self,
         pages: &[Addr],
@@ -277,10 +290,10 @@ impl MovePages for Kernel {
     }
 }
 
-/// Moves `units`. One result each: on its node now, or the reason why not.
-fn move_units(kernel: &mut dyn MovePages, units: &[Unit]) -> Vec<Result<(), Skip>> {
+/// Moves `units`. One result each: on its node now, or why not.
+fn move_units(kernel: &mut dyn MovePages, units: &[Unit]) -> Vec<Result<(), Refusal>> {
     // `None`: not decided yet.
-    let mut results: Vec<Option<Result<(), Skip>>> = vec![None; units.len()];
+    let mut results: Vec<Option<Result<(), Refusal>>> = vec![None; units.len()];
     for call in CALLS {
         let open: Vec<usize> = (0..units.len()).filter(|nth| results[*nth].is_none()).collect();
         for chunk in open.chunks(call) {
@@ -294,10 +307,12 @@ fn move_units(kernel: &mut dyn MovePages, units: &[Unit]) -> Vec<Result<(), Skip
             }
         }
     }
-    results
-        .into_iter()
-        .map(|result| result.unwrap_or(Err(Skip::Busy)))
-        .collect()
+    let busy = Refusal {
+        call: Call::PageStatus,
+        errno: libc::EBUSY,
+    };
+    let result = |result: Option<_>| result.unwrap_or(Err(busy));
+    results.into_iter().map(result).collect()
 }
 
 /// Moves the units at the indices `chunk` by one call, and decides what it can. Returns a reason that holds
@@ -306,28 +321,27 @@ fn move_chunk(
     kernel: &mut dyn MovePages,
     units: &[Unit],
     chunk: &[usize],
-    results: &mut [Option<Result<(), Skip>>],
-) -> Option<Skip> {
+    results: &mut [Option<Result<(), Refusal>>],
+) -> Option<Refusal> {
     let pages: Vec<Addr> = chunk.iter().map(|nth| units[*nth].range.start).collect();
     let nodes: Vec<u32> = chunk.iter().map(|nth| units[*nth].to).collect();
     let (mut moved, mut now) = (Vec::new(), Vec::new());
     let error = kernel.move_pages(&pages, &nodes, &mut moved).err();
-    let of_all = error.and_then(|error| match error.raw_os_error() {
-        Some(libc::EACCES) => Some(Skip::Cpuset),
-        Some(libc::ENOMEM) => Some(Skip::NodeFull),
-        Some(libc::ESRCH) => Some(Skip::TargetGone),
-        Some(libc::EINTR) => None,
-        _ => Some(Skip::Refused),
-    });
-    if kernel.query(&pages, &mut now).is_err() {
-        return Some(of_all.unwrap_or(Skip::TargetGone));
+    let refusal = |error: &io::Error| Refusal::new(Call::MovePages, error);
+    let is_interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
+    let of_all = error.filter(|error| !is_interrupted(error)).as_ref().map(refusal);
+    if let Err(error) = kernel.query(&pages, &mut now) {
+        return Some(of_all.unwrap_or_else(|| refusal(&error)));
     }
     for ((nth, to), (moved, now)) in chunk.iter().zip(&nodes).zip(moved.iter().zip(&now)) {
         results[*nth] = match (now.node(), moved.errno().or_else(|| now.errno())) {
             (Some(node), _) if node == *to => Some(Ok(())),
-            (_, Some(libc::EACCES)) => Some(Err(Skip::Shared)),
-            (_, Some(libc::ENOENT | libc::EFAULT)) => Some(Err(Skip::NotPresent)),
-            (_, Some(libc::ENOMEM)) => Some(Err(Skip::NodeFull)),
+            (_, Some(errno)) => {
+                let call = Call::PageStatus;
+                let refusal = Refusal { call, errno };
+                // A busy page is tried again.
+                (refusal.cause() != Cause::Busy).then_some(Err(refusal))
+            }
             _ => None,
         };
     }

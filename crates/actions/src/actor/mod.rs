@@ -14,12 +14,14 @@
 //! | `stat` | none | - |
 //! | `willneed` | `MADV_WILLNEED` of pages in swap, and of absent pages of files | not verified: the call only starts the reads |
 //! | `cold`, `lru_deprio` | `MADV_COLD` | not verified: the kernel does not expose LRU lists |
-//! | `pageout` | `MADV_PAGEOUT` | pagemap: pages that were present and no longer are |
+//! | `pageout` | `MADV_PAGEOUT` | pagemap: pages that were present and no longer are, nor in the swap cache (`swap_cache.rs`) |
 //! | `lru_prio` | two `process_vm_readv` of each present page, five with MGLRU | not verified |
 //! | `hugepage` | `MADV_COLLAPSE` of each 2 MiB with at least one page | page tables, where the tracker reads them |
 //! | `collapse` | `MADV_COLLAPSE` of each 2 MiB that is at least 80 % present | the same |
 //! | `migrate_hot`, `migrate_cold` | `move_pages` | `move_pages` asked for the node of each page |
 //! | `nohugepage` | the mapping's flag, set by the target; `MADV_COLD` on a part splits huge pages | the same |
+//!
+//! A dry run makes the same checks, and stops before the system calls (`dry_run.rs`).
 //!
 //! With too little free swap, or none, `pageout` takes only pages of files. It stops where the contents do
 //! not compress (`net_guard.rs`).
@@ -33,6 +35,7 @@
 
 mod cold;
 mod collapse;
+mod dry_run;
 mod filter;
 mod flag_journal;
 mod flags;
@@ -51,14 +54,17 @@ mod plan;
 mod prefetch;
 mod range_ops;
 mod refault;
+mod refused;
 mod returns;
 mod split;
 mod state;
+mod swap_cache;
 mod touch;
 mod units;
 mod unverified;
 mod vma_flags;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +75,7 @@ use thermo_engine::ops::{Applied, OpsError, Outcome, Request, Skip, TargetRange}
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::refusal::{Call, Refusal};
 use thermo_targets::{Inspector, PageInspector, Process, Processes};
 use thermo_units::{AddrRange, Nanos};
 
@@ -85,12 +92,14 @@ use self::plan::{RangePlan, Task};
 use self::prefetch::FileMappings;
 use self::range_ops::Ranges;
 pub use self::refault::{RefaultCheck, RefaultMeter};
+use self::refused::skip_refused;
 use self::returns::ReturnSamples;
 pub use self::returns::Returns;
 pub use self::state::Actor;
 
 impl Actor {
-    /// An actor that pages out within `limits`. With `dry_run` it only counts what it would do.
+    /// An actor that pages out within `limits`. With `dry_run` it makes every check and no system call that
+    /// acts, and counts what it would do ([`Skip::DryRun`]).
     #[must_use]
     pub fn new(limits: PageoutLimits, dry_run: bool) -> Self {
         let root = PathBuf::from("/");
@@ -100,6 +109,7 @@ impl Actor {
             nodes: Nodes::read(&root),
             journal: MoveJournal::default(),
             root,
+            promised: BTreeMap::new(),
             returns: ReturnSamples::default(),
             guard: PageoutGuard::new(limits),
             dry_run,
@@ -182,15 +192,19 @@ impl Actor {
         self.check(request)?;
         let filters = PageFilters::new(&self.root, request.filters, pte.is_some(), self.frames.is_some())?;
         self.guard.begin_request(processes);
+        self.promised.clear();
         let mut results = Vec::with_capacity(request.ranges.len());
         for group in request.ranges.chunk_by(|a, b| a.target == b.target) {
             let opened = self.open(processes, group);
             for runs in batches(action, group) {
                 let (process, pagemap) = match &opened {
                     Ok((process, pagemap)) if process.is_alive() => (*process, pagemap),
-                    _ => {
-                        let why = opened.as_ref().err().copied().unwrap_or(Skip::TargetGone);
-                        results.extend(runs.iter().map(|run| all_skipped(why, run.range)));
+                    Ok(_) => {
+                        results.extend(runs.iter().map(|run| all_skipped(Skip::TargetGone, run.range)));
+                        continue;
+                    }
+                    Err(why) => {
+                        results.extend(runs.iter().map(|run| why.skip_all(run.range)));
                         continue;
                     }
                 };
@@ -220,7 +234,15 @@ impl Actor {
                 }
             }
         }
+        if self.dry_run {
+            results.iter_mut().for_each(Applied::into_dry_run);
+        }
         let mut notes = self.huge.flags.take_notes();
+        for error in results.iter().filter_map(|applied| applied.error.as_ref()) {
+            if !notes.contains(error) {
+                notes.push(error.clone());
+            }
+        }
         notes.extend(self.guard.net.take_notes());
         Ok(Outcome {
             results,
@@ -234,17 +256,15 @@ impl Actor {
         &self,
         processes: &'a Processes,
         group: &[TargetRange],
-    ) -> Result<(&'a Process, Pagemap), Skip> {
+    ) -> Result<(&'a Process, Pagemap), NotOpened> {
         if self.cancel.load(Ordering::Relaxed) {
-            return Err(Skip::Cancelled);
+            return Err(NotOpened::Skipped(Skip::Cancelled));
         }
         let process = group.first().and_then(|run| processes.get(&run.target));
-        let process = process.ok_or(Skip::TargetGone)?;
-        match Pagemap::open(&self.root, process.pid) {
-            Ok(pagemap) => Ok((process, pagemap)),
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(Skip::Refused),
-            Err(_) => Err(Skip::TargetGone),
-        }
+        let process = process.ok_or(NotOpened::Skipped(Skip::TargetGone))?;
+        let refused = |error| NotOpened::Refused(Refusal::new(Call::OpenPagemap, &error));
+        let pagemap = Pagemap::open(&self.root, process.pid).map_err(refused)?;
+        Ok((process, pagemap))
     }
 
     /// Decides which memory of a range is acted on.
@@ -266,10 +286,6 @@ impl Actor {
             Action::Willneed => prefetch::absent(&self.root, task, &kept, &mut applied),
             _ => kept,
         };
-        if self.dry_run {
-            applied.skip(Skip::DryRun, range_ops::sum(&kept));
-            return RangePlan::nothing(applied);
-        }
         RangePlan { applied, kept }
     }
 
@@ -288,6 +304,27 @@ impl Actor {
         task.filters
             .passed(task.process, whole_pages, include_absent, &mut reader, applied)
             .into()
+    }
+}
+
+/// Why nothing can be done to a process.
+enum NotOpened {
+    /// For this reason.
+    Skipped(Skip),
+    /// The kernel does not show its memory.
+    Refused(Refusal),
+}
+
+impl NotOpened {
+    fn skip_all(&self, range: AddrRange) -> Applied {
+        match self {
+            Self::Skipped(why) => all_skipped(*why, range),
+            Self::Refused(refusal) => {
+                let mut applied = Applied::default();
+                skip_refused(&mut applied, *refusal, range.len());
+                applied
+            }
+        }
     }
 }
 

@@ -23,24 +23,34 @@ pub(super) struct PagemapStats {
     pub present: Bytes,
     /// Bytes in memory that other processes map too.
     pub shared: Bytes,
+    /// Bytes in memory of files that only the process maps.
+    pub file: Bytes,
 }
 
 impl PagemapStats {
     fn count(pages: &[Page]) -> Self {
-        let (mut present, mut shared) = (0_u64, 0_u64);
+        let (mut present, mut shared, mut file) = (0_u64, 0_u64, 0_u64);
         for page in pages.iter().filter(|page| page.is_present()) {
             present += 1;
             shared += u64::from(!page.is_exclusive());
+            file += u64::from(page.is_exclusive() && page.is_file());
         }
         Self {
             present: Bytes(present * PAGE_SIZE),
             shared: Bytes(shared * PAGE_SIZE),
+            file: Bytes(file * PAGE_SIZE),
         }
     }
 
     pub(super) fn add(&mut self, other: Self) {
         self.present += other.present;
         self.shared += other.shared;
+        self.file += other.file;
+    }
+
+    /// Bytes that the kernel moves to swap: present, of no file, and not shared.
+    pub(super) fn swappable(&self) -> Bytes {
+        self.present.saturating_sub(self.shared + self.file)
     }
 }
 
@@ -75,6 +85,7 @@ pub(super) fn count_or_estimate(pagemap: &Pagemap, ranges: &[AddrRange], max: By
     PagemapStats {
         present: scaled(found.present),
         shared: scaled(found.shared),
+        file: scaled(found.file),
     }
 }
 
@@ -192,7 +203,7 @@ mod tests {
         assert_eq!(kept.owners, [2, 0]);
         let found = |mib| PagemapStats {
             present: Bytes::mib(mib),
-            shared: Bytes::ZERO,
+            ..PagemapStats::default()
         };
         let sums = kept.sum_by_plan(3, &[found(2), found(1)]);
         assert_eq!(sums, [found(1), found(0), found(2)]);

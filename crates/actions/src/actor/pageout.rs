@@ -19,6 +19,7 @@ use super::plan::{RangePlan, Task};
 use super::range_ops;
 use super::range_ops::Ranges;
 use super::state::Actor;
+use super::swap_cache::{self, Before as SwapBefore};
 
 /// Larger ranges are estimated from samples.
 const MAX_COUNTED: Bytes = Bytes::mib(256);
@@ -85,6 +86,9 @@ impl Actor {
         }
         let kept: Vec<Ranges> = plans.iter().map(|plan| plan.kept.clone()).collect();
         let before = count(task.pagemap, &plans);
+        let has_frames = self.frames.is_some();
+        let swap_before = SwapBefore::read(&self.root, task.pagemap, has_frames, &plans, MAX_COUNTED);
+        let dry_run = self.dry_run;
         let Self {
             guard, root, cancel, ..
         } = self;
@@ -99,6 +103,7 @@ impl Actor {
             root,
             process: task.process,
             advice: Advice::PageOut,
+            dry_run,
         };
         advisor.advise(&mut plans, &mut stop);
         let advised: Bytes = plans.iter().map(|plan| range_ops::sum(&plan.kept)).sum();
@@ -112,8 +117,20 @@ impl Actor {
         let after = count(task.pagemap, &plans);
         // A process that has ended has no present pages, but we did not page them out.
         let alive = task.process.is_alive();
+        let left = left_bytes(&was_present, &after, alive);
+        let stuck = swap_before
+            .map(|before| before.stuck(&self.root, task.pagemap, self.frames.as_ref(), &plans, &left));
+        let stuck = stuck.unwrap_or_else(|| vec![Bytes::ZERO; plans.len()]);
+        if self.dry_run && to_swap {
+            let promised = after.iter().map(PagemapStats::swappable).sum();
+            self.guard.record_promised(promised);
+        } else if stuck.iter().any(|stuck| *stuck > Bytes::ZERO) {
+            self.guard.record_full_swap();
+        }
         for (nth, plan) in plans.iter_mut().enumerate().filter(|(nth, _)| has_work[*nth]) {
-            let paged_out = count_result(plan, was_present[nth], after[nth], alive);
+            count_result(plan, was_present[nth], after[nth], (left[nth], stuck[nth]));
+            // The pages are out for the process, wherever they are.
+            let paged_out = left[nth];
             // Valid for the guard only if the whole range was counted.
             let counted = plan.kept[..] == [runs[nth].range];
             let still_present = counted.then_some(after[nth].present);
@@ -138,19 +155,33 @@ fn present_in_advised(pagemap: &Pagemap, plan: &RangePlan, kept: &Ranges, before
     before.present.saturating_sub(refused.present)
 }
 
-/// Adds the effect of the advice to the result of `plan`. Returns the bytes that were paged out.
-fn count_result(plan: &mut RangePlan, was_present: Bytes, after: PagemapStats, alive: bool) -> Bytes {
+/// The bytes of each plan that its process no longer maps.
+fn left_bytes(was_present: &[Bytes], after: &[PagemapStats], alive: bool) -> Vec<Bytes> {
+    let left = |(before, after): (&Bytes, &PagemapStats)| match alive {
+        true => before.saturating_sub(after.present),
+        false => Bytes::ZERO,
+    };
+    was_present.iter().zip(after).map(left).collect()
+}
+
+/// Adds the effect of the advice to the result of `plan`: of the bytes that `left` the page tables, `stuck`
+/// are in the swap cache.
+fn count_result(
+    plan: &mut RangePlan,
+    was_present: Bytes,
+    after: PagemapStats,
+    (left, stuck): (Bytes, Bytes),
+) {
     let not_present = range_ops::sum(&plan.kept).saturating_sub(was_present);
+    let stuck = stuck.min(left);
     plan.applied.skip(Skip::NotPresent, not_present);
     plan.applied.skip(Skip::Shared, after.shared);
-    plan.applied.applied = was_present.saturating_sub(after.shared);
-    let paged_out = if alive {
-        was_present.saturating_sub(after.present)
-    } else {
-        Bytes::ZERO
-    };
-    plan.applied.changed = Some(paged_out);
-    paged_out
+    plan.applied.skip(Skip::SwapCache, stuck);
+    plan.applied.applied = was_present.saturating_sub(after.shared + stuck);
+    plan.applied.changed = Some(left.saturating_sub(stuck));
+    if stuck > Bytes::ZERO && plan.applied.error.is_none() {
+        plan.applied.error = Some(swap_cache::SENTENCE.to_owned());
+    }
 }
 
 /// Counts the kept memory of each of `plans`.

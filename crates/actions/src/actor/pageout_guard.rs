@@ -58,6 +58,8 @@ pub(super) struct PageoutGuard {
     pub(super) net: NetGuard,
     /// Whether free swap allows paging out, and the bytes paged out since it was read.
     swap: Option<(bool, Bytes)>,
+    /// Bytes that the dry run of this request would have put into swap.
+    promised: Bytes,
 }
 
 impl PageoutGuard {
@@ -68,6 +70,7 @@ impl PageoutGuard {
             refaults,
             net: NetGuard::new(limits.min_net),
             swap: None,
+            promised: Bytes::ZERO,
         }
     }
 
@@ -78,6 +81,7 @@ impl PageoutGuard {
     /// Begins a request for `processes`: free swap is read again.
     pub(super) fn begin_request(&mut self, processes: &Processes) {
         self.swap = None;
+        self.promised = Bytes::ZERO;
         self.net.retain(processes);
     }
 
@@ -111,8 +115,10 @@ impl PageoutGuard {
             return allowed;
         }
         // Unreadable counts as too little.
-        let allowed = meminfo::read(root)
-            .is_ok_and(|info| !below_swap_floor(info.swap_free, info.swap_total, self.swap_floor));
+        let allowed = meminfo::read(root).is_ok_and(|info| {
+            let free = info.swap_free.saturating_sub(self.promised);
+            !below_swap_floor(free, info.swap_total, self.swap_floor)
+        });
         self.swap = Some((allowed, Bytes::ZERO));
         allowed
     }
@@ -122,6 +128,16 @@ impl PageoutGuard {
         if let Some((_, paged_out)) = &mut self.swap {
             *paged_out += bytes;
         }
+    }
+
+    /// Records that a dry run would have put `bytes` more into swap.
+    pub(super) fn record_promised(&mut self, bytes: Bytes) {
+        self.promised += bytes;
+    }
+
+    /// Records that a swap device does not take more pages: for a while, memory that needs swap is skipped.
+    pub(super) fn record_full_swap(&mut self) {
+        self.swap = Some((false, Bytes::ZERO));
     }
 
     /// Records that `out` bytes of `run` were just paged out. `still_present`: bytes counted present
@@ -189,6 +205,19 @@ mod tests {
         assert_eq!(ask(&mut guard), None);
         swap(10);
         assert_eq!(ask(&mut guard), None, "not read again yet");
+        swap(90);
+        guard.record_promised(Bytes::kib(80));
+        guard.swap = None;
+        assert_eq!(
+            ask(&mut guard),
+            Some(Skip::SwapFloor),
+            "a dry run fills swap, too"
+        );
+        guard.begin_request(&none);
+        assert_eq!(ask(&mut guard), None);
+        guard.record_full_swap();
+        assert_eq!(ask(&mut guard), Some(Skip::SwapFloor), "the device takes no more");
+        swap(10);
         guard.swap = Some((true, SWAP_CHECK_EVERY));
         assert_eq!(ask(&mut guard), Some(Skip::SwapFloor));
         assert_eq!(

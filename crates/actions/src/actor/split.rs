@@ -51,6 +51,10 @@ impl Actor {
         }
         let requested = of_units(first_pages.applied.applied);
         applied.applied += range_ops::sum(&units) - range_ops::sum(&huge) + requested;
+        applied.error = first_pages.applied.error;
+        if self.dry_run {
+            return applied;
+        }
         if can_see {
             let after = first_page_views(task.process, &huge, pte);
             let split: Vec<AddrRange> = huge

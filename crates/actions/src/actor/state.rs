@@ -1,10 +1,12 @@
 //! The actor's state between requests.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use thermo_kernel::kpageflags::PageFrames;
+use thermo_units::Bytes;
 
 use super::huge_state::Huge;
 use super::move_journal::MoveJournal;
@@ -23,5 +25,7 @@ pub struct Actor {
     pub(super) nodes: Nodes,
     pub(super) journal: MoveJournal,
     pub(super) dry_run: bool,
+    /// Memory that the dry run of this request would have moved to each node.
+    pub(super) promised: BTreeMap<u32, Bytes>,
     pub(super) cancel: Arc<AtomicBool>,
 }

@@ -15,11 +15,13 @@
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_kernel::pagemap::{Page, Pagemap};
-use thermo_kernel::process_vm::touch_all;
+use thermo_kernel::process_vm::Unread;
+use thermo_kernel::refusal::{Call, Refusal};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::range_ops;
+use super::refused::skip_refused;
 use super::units::HUGE_PAGE;
 
 /// Bytes processed between two checks of the cancel flag; a multiple of the huge page size.
@@ -35,9 +37,9 @@ struct Present {
     huge: Bytes,
 }
 
-/// Reads each present page of `ranges` the given number of `times`.
-pub(super) fn touch_times(
-    times: usize,
+/// Reads each present page of `ranges` with `read`, which returns the pages that it could not read.
+pub(super) fn touch_present(
+    read: &dyn Fn(&[Addr]) -> Unread,
     process: &Process,
     (pagemap, frames): (&Pagemap, Option<&PageFrames>),
     ranges: &[AddrRange],
@@ -64,9 +66,12 @@ pub(super) fn touch_times(
         let small = bytes(present.small.len());
         applied.skip(Skip::Unadvisable, present.huge);
         applied.skip(Skip::NotPresent, step.len().saturating_sub(small + present.huge));
-        let refused = bytes(touch_all(process.pid, &present.small, times));
-        applied.skip(Skip::Refused, refused);
-        applied.applied += small.saturating_sub(refused);
+        let unread = read(&present.small);
+        for (errno, nr) in unread.iter() {
+            let call = Call::ReadMemory;
+            skip_refused(applied, Refusal { call, errno }, bytes(nr));
+        }
+        applied.applied += small.saturating_sub(bytes(unread.total()));
     }
 }
 

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thermo_engine::ops::{Applied, Skip};
-use thermo_kernel::lru_gen;
 use thermo_kernel::process_madvise::Advice;
+use thermo_kernel::{lru_gen, process_vm};
 use thermo_targets::Process;
+use thermo_units::Addr;
 
+use super::dry_run::DryKernel;
 use super::madvise_batch::Advisor;
 use super::plan::{RangePlan, Task};
 use super::state::Actor;
@@ -21,7 +23,12 @@ impl Actor {
         let page_data = (task.pagemap, self.frames.as_ref());
         let times = lru_gen::accesses_to_activate(&self.root);
         let results = plans.into_iter().map(|RangePlan { mut applied, kept }| {
-            touch::touch_times(times, task.process, page_data, &kept, &mut stop, &mut applied);
+            let dry = self.dry_run.then(|| DryKernel::new(&self.root, task.process));
+            let read = |pages: &[Addr]| match &dry {
+                Some(dry) => dry.touch_all(pages),
+                None => process_vm::touch_all(task.process.pid, pages, times),
+            };
+            touch::touch_present(&read, task.process, page_data, &kept, &mut stop, &mut applied);
             applied
         });
         results.collect()
@@ -41,6 +48,7 @@ impl Actor {
             root: &self.root,
             process,
             advice,
+            dry_run: self.dry_run,
         };
         advisor.advise(plans, &mut stop);
     }

@@ -83,6 +83,7 @@ mod tests {
                     write: true,
                     ..Perms::default()
                 },
+                offset: 0,
                 inode: 0,
                 name: String::new(),
             },

@@ -15,8 +15,6 @@ pub enum SkipReason {
     CpuLimit,
     /// The time limit was reached.
     Deadline,
-    /// The action or a filter is not supported here.
-    Unsupported,
 }
 
 impl SkipReason {
@@ -28,7 +26,6 @@ impl SkipReason {
             Self::ByteLimit => "byte_limit",
             Self::CpuLimit => "cpu_limit",
             Self::Deadline => "deadline",
-            Self::Unsupported => "unsupported",
         }
     }
 }
@@ -68,7 +65,7 @@ impl HintResult {
 
     pub(super) fn fail(&mut self, why: &OpsError, bytes: Bytes) {
         self.error = Some(why.to_string());
-        self.skip(SkipReason::Unsupported, bytes);
+        self.skip(SkipReason::Skip(Skip::Unsupported), bytes);
     }
 
     pub(super) fn add(&mut self, applied: &Applied) {
@@ -78,10 +75,13 @@ impl HintResult {
         }
         for (why, bytes) in &applied.skipped {
             self.skip(SkipReason::Skip(*why), *bytes);
-            self.error = self
-                .error
-                .take()
-                .or_else(|| error_message(*why).map(str::to_owned));
+        }
+        let by_reason = || {
+            let mut reasons = applied.skipped.iter();
+            reasons.find_map(|(why, _)| error_message(*why).map(str::to_owned))
+        };
+        if self.error.is_none() {
+            self.error = applied.error.clone().or_else(by_reason);
         }
     }
 }
@@ -92,10 +92,9 @@ const fn error_message(why: Skip) -> Option<&'static str> {
         Skip::TargetGone => Some("the process has ended"),
         Skip::Locked => Some("the kernel does not accept advice for locked memory"),
         Skip::Unadvisable => Some("the kernel does not accept advice for device memory and hugetlb pages"),
-        Skip::Refused => Some(
-            "the kernel refused: advising other users' processes needs root (CAP_SYS_NICE, CAP_SYS_PTRACE and \
-             CAP_DAC_READ_SEARCH)",
-        ),
+        Skip::Unreadable => Some("the process itself may not read some of its mappings (PROT_NONE)"),
+        Skip::NoHugePage => Some("the kernel found no free huge page"),
+        Skip::CgroupLimit => Some("the memory limit of the process's control group allows no huge page"),
         _ => None,
     }
 }

@@ -19,6 +19,8 @@ use thermo_kernel::madvise_batch::madvise_batch;
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_kernel::proc::{self, ProcError};
 use thermo_kernel::process_madvise::{Advice, MAX_RANGES};
+use thermo_kernel::process_vm::Unread;
+use thermo_kernel::refusal::{Call, Cause, Refusal};
 use thermo_kernel::{process_vm, swap};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE, Permille};
@@ -37,6 +39,8 @@ const WINDOW: Bytes = Bytes::mib(32);
 pub enum Stay {
     /// The mapping may not be read (`PROT_NONE`), so its pages cannot be touched.
     Unreadable,
+    /// The kernel refused to read the pages for another reason.
+    Refused(Refusal),
     /// The pages were paged out again meanwhile.
     PagedOutAgain,
     /// Too little memory is left.
@@ -51,6 +55,7 @@ impl Stay {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Unreadable => "unreadable",
+            Self::Refused(_) => "refused",
             Self::PagedOutAgain => "paged_out_again",
             Self::Shortage(Shortage::Machine { .. }) => "low_memory",
             Self::Shortage(Shortage::Group { .. }) => "cgroup_limit",
@@ -63,6 +68,10 @@ impl std::fmt::Display for Stay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreadable => f.write_str("their mappings may not be read"),
+            Self::Refused(refusal) => match refusal.sentence() {
+                Some(sentence) => f.write_str(&sentence),
+                None => refusal.fmt(f),
+            },
             Self::PagedOutAgain => f.write_str("paged out again meanwhile"),
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Cancelled => f.write_str("cancelled"),
@@ -185,7 +194,7 @@ impl<'a> PageIn<'a> {
         progress: &mut dyn FnMut(Bytes),
     ) -> Result<PageInResult, FileError> {
         let headroom = Headroom::new(&self.root, process.pid, self.keep_available)?;
-        let (mut handled, mut unreadable, mut stopped) = (Bytes::ZERO, Bytes::ZERO, None);
+        let (mut handled, mut unread, mut stopped) = (Bytes::ZERO, Unread::default(), None);
         for batch in batches(&swapped.ranges) {
             let size = batch.iter().map(AddrRange::len).sum();
             stopped = match self.cancel.load(Ordering::Relaxed) {
@@ -195,7 +204,8 @@ impl<'a> PageIn<'a> {
             if stopped.is_some() {
                 break;
             }
-            unreadable += self.read_in(process, &batch);
+            let of_batch = self.read_in(process, &batch);
+            of_batch.iter().for_each(|(errno, nr)| unread.add(errno, nr));
             handled += size;
             progress(handled);
         }
@@ -205,11 +215,12 @@ impl<'a> PageIn<'a> {
         let (brought_back, mut still) = swapped.count();
         let mut stays = Vec::new();
         let untouched = swapped.bytes().saturating_sub(handled);
-        for (why, bytes) in [
-            (stopped, untouched),
-            (Some(Stay::Unreadable), unreadable),
-            (Some(Stay::PagedOutAgain), still),
-        ] {
+        let refused = unread
+            .iter()
+            .map(|(errno, nr)| (Some(stay(errno)), Bytes(nr as u64 * PAGE_SIZE)));
+        let first = [(stopped, untouched)].into_iter();
+        let again = [(Some(Stay::PagedOutAgain), still)];
+        for (why, bytes) in first.chain(refused).chain(again) {
             let bytes = bytes.min(still);
             still = still.saturating_sub(bytes);
             stays.extend(why.filter(|_| bytes > Bytes::ZERO).map(|why| (why, bytes)));
@@ -221,8 +232,8 @@ impl<'a> PageIn<'a> {
         })
     }
 
-    /// Reads `ranges` in. Returns the bytes that cannot be read.
-    fn read_in(&self, process: &Process, ranges: &[AddrRange]) -> Bytes {
+    /// Reads `ranges` in. Returns the pages that cannot be read.
+    fn read_in(&self, process: &Process, ranges: &[AddrRange]) -> Unread {
         if self.has_disk_swap {
             // The reads below come without it, only slower, so a refusal does not matter.
             let pidfd = process.pidfd.as_fd();
@@ -235,9 +246,18 @@ impl<'a> PageIn<'a> {
             .collect();
         // The number names another process once this one has ended.
         match process.is_alive() {
-            true => Bytes(process_vm::touch_all(process.pid, &pages, 1) as u64 * PAGE_SIZE),
-            false => Bytes::ZERO,
+            true => process_vm::touch_all(process.pid, &pages, 1),
+            false => Unread::default(),
         }
+    }
+}
+
+/// Why pages stay that could not be read with this error.
+fn stay(errno: i32) -> Stay {
+    let call = Call::ReadMemory;
+    match (Refusal { call, errno }) {
+        refusal if refusal.cause() == Cause::Unreadable => Stay::Unreadable,
+        refusal => Stay::Refused(refusal),
     }
 }
 

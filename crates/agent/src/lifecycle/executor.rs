@@ -283,7 +283,10 @@ impl Totals {
             cost.advised += result.advised;
             cost.freed += result.changed.unwrap_or_default();
             let is_refusal = |(reason, _): &(SkipReason, Bytes)| {
-                matches!(reason, SkipReason::Skip(Skip::Refused) | SkipReason::Unsupported)
+                matches!(
+                    reason,
+                    SkipReason::Skip(Skip::Refused | Skip::NotPermitted | Skip::Unsupported)
+                )
             };
             if let Some(error) = result
                 .error

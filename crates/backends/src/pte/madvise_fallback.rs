@@ -94,7 +94,9 @@ pub(super) fn advise_cold(process: &Process, ranges: &[AddrRange]) -> (bool, Vec
         MAX_BYTES,
         &mut |_| false,
     );
-    let is_alive = !outcomes.last().is_some_and(|outcome| outcome.is_process_wide());
+    let is_alive = !outcomes
+        .last()
+        .is_some_and(|outcome| outcome.is_process_wide(Advice::Cold));
     (is_alive, outcomes)
 }
 

@@ -116,7 +116,10 @@ impl MovePages for Model {
 
 fn moved(model: &mut Model) -> Vec<Result<(), Skip>> {
     let units = model.units();
-    move_units(model, &units)
+    let results = move_units(model, &units).into_iter();
+    results
+        .map(|result| result.map_err(|refusal| skip_for(refusal.cause())))
+        .collect()
 }
 
 #[test]
@@ -162,7 +165,8 @@ fn full_node_and_cpuset_end_the_batch() {
     for (errno, why) in [
         (libc::EACCES, Skip::Cpuset),
         (libc::ESRCH, Skip::TargetGone),
-        (libc::EPERM, Skip::Refused),
+        (libc::EPERM, Skip::NotPermitted),
+        (libc::ENODEV, Skip::Refused),
     ] {
         let mut model = Model::new(&[Kind::Movable; 10]);
         model.error = Some(errno);
