@@ -19,6 +19,8 @@ pub struct MemInfo {
     pub swap_total: Bytes,
     /// Free swap space.
     pub swap_free: Bytes,
+    /// Memory that is in swap too, or for which swap has a place that the device did not take.
+    pub swap_cached: Bytes,
     /// Anonymous huge pages.
     pub anon_huge_pages: Bytes,
     /// Anonymous memory in page tables.
@@ -46,6 +48,7 @@ pub fn read(root: &Path) -> Result<MemInfo, FileError> {
             "MemAvailable" => info.available = bytes,
             "SwapTotal" => info.swap_total = bytes,
             "SwapFree" => info.swap_free = bytes,
+            "SwapCached" => info.swap_cached = bytes,
             "AnonHugePages" => info.anon_huge_pages = bytes,
             "AnonPages" => info.anon_pages = bytes,
             "Mapped" => info.mapped = bytes,

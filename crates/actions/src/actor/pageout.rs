@@ -135,8 +135,8 @@ impl Actor {
             let counted = plan.kept[..] == [runs[nth].range];
             let still_present = counted.then_some(after[nth].present);
             let kept = &kept[nth];
-            self.returns
-                .record(task.pagemap, runs[nth].target, kept, paged_out);
+            let gone = paged_out.saturating_sub(stuck[nth]);
+            self.returns.record(task.pagemap, runs[nth].target, kept, gone);
             self.guard
                 .record_paged_out(task.pagemap, runs[nth], paged_out, still_present);
         }

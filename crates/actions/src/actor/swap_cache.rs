@@ -123,3 +123,84 @@ fn stuck_pages(pagemap: &Pagemap, frames: &PageFrames, kept: &[AddrRange], known
     }
     Bytes(stuck * PAGE_SIZE)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use std::fs;
+
+    use thermo_engine::ops::Applied;
+
+    use super::*;
+    use crate::fake;
+
+    const PRESENT: u64 = 1 << 63;
+    const SWAPPED: u64 = 1 << 62;
+    const SWAP_CACHE: u64 = 1 << 13;
+    const DIRTY: u64 = 1 << 4;
+    const MAPPED: u64 = 1 << 11;
+
+    fn write(root: &Path, name: &str, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        fs::write(root.join("proc").join(name), bytes).unwrap();
+    }
+
+    fn set_failed_writes(root: &Path, nr: u64) {
+        let device = root.join("sys/block/zram3");
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("io_stat"), format!("0 {nr} 0 9\n")).unwrap();
+    }
+
+    fn plans() -> [RangePlan; 2] {
+        let plan = |from: u64, to: u64| RangePlan {
+            applied: Applied::default(),
+            kept: [AddrRange::new(from << 12, to << 12)].into_iter().collect(),
+        };
+        [plan(0, 4), plan(4, 6)]
+    }
+
+    /// Six pages in the frames 8 to 13, of which the first five are swapped out afterwards. Returns the stuck
+    /// bytes of two plans.
+    fn stuck(has_frames: bool, failed: u64) -> Vec<Bytes> {
+        let root = fake::root(6, |page| PRESENT | (page + 8));
+        set_failed_writes(root.path(), 7);
+        let before = Pagemap::open(root.path(), fake::PID).unwrap();
+        let before = Before::read(root.path(), &before, has_frames, &plans(), Bytes::mib(1)).unwrap();
+        let of_process = format!("{}/pagemap", fake::PID);
+        let after: Vec<u64> = (0..6)
+            .map(|page| if page < 5 { SWAPPED } else { PRESENT | 13 })
+            .collect();
+        write(root.path(), &of_process, &after);
+        let mut flags = [0; 14];
+        // Stuck; freed; written but not dropped yet; mapped by another process; stuck; still present.
+        let stuck = SWAP_CACHE | DIRTY;
+        flags[8..].copy_from_slice(&[stuck, 0, SWAP_CACHE, stuck | MAPPED, stuck, stuck]);
+        write(root.path(), "kpageflags", &flags);
+        write(root.path(), "kpagecount", &[0; 14]);
+        set_failed_writes(root.path(), 7 + failed);
+        let frames = PageFrames::open(root.path()).unwrap();
+        let pagemap = Pagemap::open(root.path(), fake::PID).unwrap();
+        let left = [Bytes(4 * PAGE_SIZE), Bytes(PAGE_SIZE)];
+        before.stuck(root.path(), &pagemap, Some(&frames), &plans(), &left)
+    }
+
+    #[test]
+    fn frames_tell_which_pages_the_device_refused() {
+        assert_eq!(stuck(true, 2), [Bytes(PAGE_SIZE); 2]);
+        assert_eq!(stuck(true, 0), [Bytes::ZERO; 2], "no write failed");
+    }
+
+    #[test]
+    fn without_frames_failed_writes_are_counted() {
+        assert_eq!(stuck(false, 2), [Bytes(2 * PAGE_SIZE), Bytes::ZERO]);
+        let all = [Bytes(4 * PAGE_SIZE), Bytes(PAGE_SIZE)];
+        assert_eq!(stuck(false, 100), all, "not more than left the process");
+    }
+
+    #[test]
+    fn without_zram_nothing_is_measured() {
+        let root = fake::root(6, |_| PRESENT);
+        let pagemap = Pagemap::open(root.path(), fake::PID).unwrap();
+        assert!(Before::read(root.path(), &pagemap, true, &plans(), Bytes::mib(1)).is_none());
+    }
+}

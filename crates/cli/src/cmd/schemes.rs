@@ -229,6 +229,8 @@ mod tests {
             rss_after: Bytes::mib(4),
             zram_before: Bytes::ZERO,
             zram_after: Bytes::mib(1),
+            swap_cache_before: Bytes::ZERO,
+            swap_cache_after: Bytes::ZERO,
         };
         let totals = with_index(&[Scheme::new(Action::Pageout)], &done);
         let json = totals_json(&totals, Some(savings));
