@@ -65,6 +65,7 @@ pub mod subreaper;
 pub mod swap;
 pub mod syscall_filter;
 pub mod thp;
+pub mod trial;
 pub mod uname;
 pub mod unix_socket;
 pub mod user;

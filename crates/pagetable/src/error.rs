@@ -23,10 +23,16 @@ pub enum BpfError {
     Confidential(String),
     /// Missing privilege.
     #[error(
-        "the kernel refused the BPF program (EPERM): run as root or with CAP_BPF and CAP_PERFMON, or use \
-         --tracker smaps"
+        "the kernel refused the BPF program (EPERM): run as root or with CAP_BPF and CAP_PERFMON outside of any \
+         user namespace, where no system call filter forbids bpf(2), or use --tracker smaps"
     )]
     NotPermitted,
+    /// There is no BPF, or it is hidden.
+    #[error(
+        "bpf(2): Function not implemented: the kernel has no BPF (CONFIG_BPF_SYSCALL), or the system call filter \
+         (seccomp) of a container hides the call. Allow it, or use --tracker smaps"
+    )]
+    NoBpf,
     /// The processor or the page size is not supported.
     #[error("page tables cannot be read here: {0}. Use --tracker smaps")]
     Unsupported(String),

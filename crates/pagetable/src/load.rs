@@ -57,7 +57,7 @@ pub(crate) fn load() -> Result<Loaded, BpfError> {
         return load_as(Kind::Iterator);
     }
     load_as(Kind::Syscall).or_else(|refusal| match refusal {
-        BpfError::NotPermitted => Err(refusal),
+        BpfError::NotPermitted | BpfError::NoBpf => Err(refusal),
         before => load_as(Kind::Iterator).map_err(|refusal| with_earlier_refusal(refusal, before)),
     })
 }
@@ -151,14 +151,20 @@ pub(crate) fn failed(what: &str, why: impl std::fmt::Display) -> BpfError {
 
 fn load_error(kind: Kind, error: &libbpf_rs::Error, log: &str) -> BpfError {
     let log = last_lines(log, 12);
+    // The verifier ends its log with the number of instructions. Other lines are of libbpf.
     match error.kind() {
-        ErrorKind::PermissionDenied if !log.contains("processed") => BpfError::NotPermitted,
-        _ if !log.is_empty() => BpfError::Refused {
+        _ if log.contains("processed ") => BpfError::Refused {
             program: kind.program().to_owned(),
             log,
             before: None,
         },
-        _ => failed("loading the BPF program", error),
+        ErrorKind::PermissionDenied => BpfError::NotPermitted,
+        ErrorKind::Unsupported => BpfError::NoBpf,
+        _ if log.is_empty() => failed("loading the BPF program", error),
+        _ => failed(
+            "loading the BPF program",
+            format_args!("{error}. libbpf says:\n{log}"),
+        ),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use thermo_engine::Action;
 use thermo_kernel::capabilities::Capability;
+use thermo_kernel::process_madvise::Advice;
+use thermo_kernel::refusal::Call;
 
 use super::facts::HostFacts;
 use super::report::lacking;
@@ -53,18 +55,21 @@ fn answer(facts: &HostFacts, action: Action) -> Answer {
         Action::Willneed => advice(
             facts,
             (5, 12),
+            Advice::WillNeed,
             "process_madvise(MADV_WILLNEED)",
             "reads pages in from swap or file",
         ),
         Action::Cold => advice(
             facts,
             (5, 12),
+            Advice::Cold,
             "process_madvise(MADV_COLD)",
             "pages are the first to be reclaimed",
         ),
         Action::LruDeprio => advice(
             facts,
             (5, 12),
+            Advice::Cold,
             "process_madvise(MADV_COLD)",
             "moves pages to the inactive list",
         ),
@@ -77,7 +82,7 @@ fn answer(facts: &HostFacts, action: Action) -> Answer {
     }
 }
 
-fn advice(facts: &HostFacts, since: (u32, u32), via: &'static str, known: &str) -> Answer {
+fn advice(facts: &HostFacts, since: (u32, u32), advice: Advice, via: &'static str, known: &str) -> Answer {
     if !facts.uname.at_least(since.0, since.1) {
         let release = &facts.uname.release;
         return Err(format!(
@@ -85,8 +90,9 @@ fn advice(facts: &HostFacts, since: (u32, u32), via: &'static str, known: &str) 
             since.0, since.1
         ));
     }
-    match lacking(facts.capabilities, &[Capability::SysNice, Capability::SysPtrace]) {
-        Some(lack) => Err(format!("{lack} to advise other processes' memory: run as root")),
+    let needed = [Capability::SysNice, Capability::SysPtrace];
+    match facts.obstacle(Call::Madvise(advice), &needed) {
+        Some(obstacle) => Err(obstacle),
         None => Ok((via, in_reach(facts, &[], known))),
     }
 }
@@ -119,7 +125,8 @@ fn pageout(facts: &HostFacts) -> Answer {
     } else {
         format!("{free} of {total} swap are free")
     };
-    advice(facts, (5, 12), "process_madvise(MADV_PAGEOUT)", &room)
+    let via = "process_madvise(MADV_PAGEOUT)";
+    advice(facts, (5, 12), Advice::PageOut, via, &room)
 }
 
 fn collapse(facts: &HostFacts, known: &str) -> Answer {
@@ -129,7 +136,8 @@ fn collapse(facts: &HostFacts, known: &str) -> Answer {
                 .to_owned(),
         );
     }
-    advice(facts, (6, 1), "process_madvise(MADV_COLLAPSE)", known)
+    let via = "process_madvise(MADV_COLLAPSE)";
+    advice(facts, (6, 1), Advice::Collapse, via, known)
 }
 
 fn hugepage_flag(facts: &HostFacts) -> &'static str {
@@ -152,7 +160,10 @@ fn nohugepage(facts: &HostFacts) -> Answer {
         "splits huge pages; the flag of the mapping cannot be set here (needs x86-64 and CAP_SYS_PTRACE)"
     };
     match collapse(facts, known) {
-        Ok(_) => advice(facts, (5, 12), "process_madvise(MADV_COLD) on a part", known),
+        Ok(_) => {
+            let via = "process_madvise(MADV_COLD) on a part";
+            advice(facts, (5, 12), Advice::Cold, via, known)
+        }
         missing => missing,
     }
 }
@@ -164,8 +175,13 @@ fn lru_prio(facts: &HostFacts) -> Answer {
     } else {
         "two reads of a page move it to the active list"
     };
-    let reach = in_reach(facts, &[Capability::SysPtrace], known);
-    Ok(("process_vm_readv", reach))
+    match facts.obstacle(Call::ReadMemory, &[]) {
+        Some(obstacle) => Err(obstacle),
+        None => Ok((
+            "process_vm_readv",
+            in_reach(facts, &[Capability::SysPtrace], known),
+        )),
+    }
 }
 
 fn migrate(facts: &HostFacts) -> Answer {
@@ -173,6 +189,9 @@ fn migrate(facts: &HostFacts) -> Answer {
     match nodes.as_slice() {
         [] | [_] => Err("no destination: this machine has 1 memory node".to_owned()),
         nodes => {
+            if let Some(obstacle) = facts.obstacle(Call::MovePages, &[]) {
+                return Err(obstacle);
+            }
             let known = format!("moves pages between the memory nodes {}", nodes.join(", "));
             // Without the right to see frames, the kernel is asked for the node of each page.
             Ok(("move_pages", in_reach(facts, &[Capability::SysPtrace], &known)))
@@ -185,6 +204,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use thermo_kernel::capabilities::Capabilities;
+    use thermo_kernel::refusal::Refusal;
     use thermo_kernel::swap::Swap;
     use thermo_kernel::thp::ThpMode;
     use thermo_kernel::uname::Uname;
@@ -251,6 +271,30 @@ mod tests {
             cold.available && cold.reason.contains("CAP_DAC_READ_SEARCH"),
             "{cold:?}"
         );
+    }
+
+    #[test]
+    fn calls_that_the_kernel_refuses_are_not_available() {
+        let refuse = |errno| HostFacts {
+            refused: vec![Refusal {
+                call: Call::Madvise(Advice::Cold),
+                errno,
+            }],
+            ..host("6.18.1")
+        };
+        let (eperm, eio, enosys) = (1, 5, 38);
+        for (errno, reason) in [
+            (eperm, "user namespace"),
+            (enosys, "system call filter"),
+            (eio, "process_madvise(MADV_COLD): Input/output error"),
+        ] {
+            let facts = refuse(errno);
+            let cold = of(&facts, Action::Cold);
+            assert!(!cold.available && cold.reason.contains(reason), "{cold:?}");
+            assert!(!of(&facts, Action::LruDeprio).available);
+            assert!(of(&facts, Action::Pageout).available);
+            assert!(of(&facts, Action::Stat).available);
+        }
     }
 
     #[test]

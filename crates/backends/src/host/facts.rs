@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use thermo_kernel::capabilities::Capabilities;
+use thermo_kernel::capabilities::{Capabilities, Capability};
 use thermo_kernel::damon::{self, DamonFacts};
 use thermo_kernel::node::{self, NodeSet};
+use thermo_kernel::refusal::{Call, Refusal};
 use thermo_kernel::swap::{self, Swap};
 use thermo_kernel::thp::{self, ThpMode};
 use thermo_kernel::uname::{self, Uname};
-use thermo_kernel::{btf, lockdown, lru_gen, page_idle, zram};
+use thermo_kernel::{btf, lockdown, lru_gen, page_idle, trial, zram};
 use thermo_units::Bytes;
 
+use super::report::lacking;
 use crate::offload::DamonUser;
 
 /// Properties of the kernel, and our capabilities.
@@ -20,6 +22,8 @@ pub struct HostFacts {
     pub uname: Uname,
     /// Our effective capabilities.
     pub capabilities: Capabilities,
+    /// Calls that act on other processes and that the kernel refuses to us, tried on a child of our own.
+    pub refused: Vec<Refusal>,
     /// True if not even root may read kernel memory (`lockdown=confidentiality`).
     pub confidential: bool,
     /// True if the kernel has BTF.
@@ -58,6 +62,11 @@ impl HostFacts {
         Self {
             uname: uname::read(root),
             capabilities: Capabilities::effective(root, own_pid).unwrap_or_default(),
+            // Another machine's files say nothing about the calls of this one.
+            refused: match root == Path::new("/") {
+                true => trial::refused_calls().to_vec(),
+                false => Vec::new(),
+            },
             confidential: lockdown::is_confidential(root),
             btf: btf::exists(root),
             idle_bitmap: page_idle::exists(root),
@@ -74,6 +83,19 @@ impl HostFacts {
             nodes: node::ids(root),
             memory_nodes: node::members(root, NodeSet::HasMemory).unwrap_or_else(|_| node::ids(root)),
         }
+    }
+
+    /// Why `call` fails here, if it does: the capabilities that we lack, or the error of the kernel.
+    pub(super) fn obstacle(&self, call: Call, needed: &[Capability]) -> Option<String> {
+        if let Some(lack) = lacking(self.capabilities, needed) {
+            return Some(format!("{lack} to act on other processes' memory: run as root"));
+        }
+        let refusal = self.refused.iter().find(|refusal| refusal.call == call)?;
+        Some(
+            refusal
+                .sentence()
+                .unwrap_or_else(|| format!("the kernel refused {refusal}")),
+        )
     }
 
     /// Total and free swap.

@@ -1,6 +1,8 @@
 //! Whether tracker `pte` works here, and which other programs clear accessed bits.
 
 use thermo_kernel::capabilities::Capability;
+use thermo_kernel::process_madvise::Advice;
+use thermo_kernel::refusal::Call;
 
 use super::facts::HostFacts;
 use super::report::{TrackerReport, lacking, report};
@@ -13,6 +15,9 @@ const PTE_NEEDS: [Capability; 4] = [
     Capability::SysNice,
     Capability::SysPtrace,
 ];
+
+/// How `pte` clears accessed bits.
+const CLEARS: Call = Call::Madvise(Advice::Cold);
 
 /// Result of opening the page tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +41,9 @@ pub(super) fn pte(facts: &HostFacts, opened: &Result<PteOpened, String>) -> Trac
     report(
         "pte",
         match opened {
+            Ok(_) if facts.obstacle(CLEARS, &PTE_NEEDS).is_some() => {
+                Err(facts.obstacle(CLEARS, &PTE_NEEDS).unwrap_or_default())
+            }
             Ok(opened) => Ok(format!(
                 "{works}{}{}",
                 young(opened),

@@ -14,10 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use thermo_actions::hint::{Hint as RangeHint, HintResult, Hinter, Limits, PageKind, Selection};
+use thermo_actions::hint::{Hint as RangeHint, HintResult, Hinter, Limits, PageKind, Selection, SkipReason};
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::PteTracker;
 use thermo_engine::Action;
+use thermo_engine::ops::Skip;
 use thermo_kernel::cgroup::Group;
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
@@ -36,8 +37,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// Without --idle-for or --skip-young the action is applied to all selected memory, accessed or not. Actions:
 /// willneed (read in from swap or files), cold (reclaim first under memory pressure), pageout (reclaim now),
 /// lru_prio and lru_deprio (move up and down on LRU lists), hugepage and collapse (make huge pages),
-/// nohugepage (split them), stat (only list the memory). Exit code 1: one of several files of --page-cache
-/// could not be read.
+/// nohugepage (split them), stat (only list the memory). Exit code 1: no memory was advised (with --dry-run:
+/// none would be), unless all of it is in memory already; or one of several files of --page-cache could not
+/// be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   thermo hint cold --name firefox --anon
@@ -183,10 +185,16 @@ impl Hint {
         } else {
             results::print_text(self.action, &rows)?;
         }
-        Ok(if interrupt::requested() {
-            Exit::Interrupted
-        } else {
-            Exit::Done
+        let skipped = rows.iter().flat_map(|row| &row.hinted.skipped);
+        let skipped = skipped.filter_map(|(why, _)| match why {
+            SkipReason::Skip(why) => Some(*why),
+            _ => None,
+        });
+        let advised = rows.iter().map(|row| row.hinted.advised).sum();
+        Ok(match () {
+            () if interrupt::requested() => Exit::Interrupted,
+            () if nothing_was_done(self.action, advised, skipped) => Exit::Negative,
+            () => Exit::Done,
         })
     }
 
@@ -279,6 +287,13 @@ impl Hint {
     }
 }
 
+/// Whether no memory was advised, nor would be in a dry run, nor is as the action makes it already. `stat`
+/// does nothing ever.
+fn nothing_was_done(action: Action, advised: Bytes, mut skipped: impl Iterator<Item = Skip>) -> bool {
+    let is_good = |why: Skip| matches!(why, Skip::DryRun | Skip::Resident | Skip::OnNode);
+    action != Action::Stat && advised == Bytes::ZERO && !skipped.any(is_good)
+}
+
 /// Runs `f`, and sets `cancel` when Ctrl-C is pressed.
 pub fn run_cancellable<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
     let done = AtomicBool::new(false);
@@ -337,6 +352,19 @@ impl MemoryArgs {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
+
+    #[test]
+    fn advice_that_was_not_given_is_a_negative_answer() {
+        let nothing = |action, advised, skipped: &[Skip]| {
+            nothing_was_done(action, Bytes(advised), skipped.iter().copied())
+        };
+        assert!(nothing(Action::Cold, 0, &[]), "no memory matches");
+        assert!(nothing(Action::Cold, 0, &[Skip::Shared, Skip::NotPermitted]));
+        assert!(!nothing(Action::Cold, 4096, &[Skip::Shared]));
+        assert!(!nothing(Action::Cold, 0, &[Skip::Shared, Skip::DryRun]));
+        assert!(!nothing(Action::Willneed, 0, &[Skip::Resident]));
+        assert!(!nothing(Action::Stat, 0, &[]));
+    }
 
     #[test]
     fn ranges_parse_like_proc_maps() {

@@ -12,7 +12,7 @@ use thermo_term::{interrupt, output};
 use thermo_units::{Bytes, printable};
 
 use super::results::skipped_text;
-use super::run_cancellable;
+use super::{nothing_was_done, run_cancellable};
 
 /// The files, and the limits.
 pub(super) struct Files<'a> {
@@ -64,9 +64,16 @@ impl<'a> Files<'a> {
         }
         Ok(match () {
             () if interrupt::requested() => Exit::Interrupted,
-            () if failed => Exit::Negative,
+            () if failed || self.did_nothing(&rows) => Exit::Negative,
             () => Exit::Done,
         })
+    }
+
+    fn did_nothing(&self, rows: &[Row<'_>]) -> bool {
+        let applied = || rows.iter().filter_map(|(_, result)| result.as_ref().ok());
+        let skipped = applied().flat_map(|applied| &applied.skipped);
+        let advised = applied().map(|applied| applied.applied).sum();
+        nothing_was_done(self.action, advised, skipped.map(|(why, _)| *why))
     }
 
     fn as_json(&self, rows: &[Row<'_>]) -> Value {
@@ -75,7 +82,7 @@ impl<'a> Files<'a> {
                 let skipped = applied.skipped.iter();
                 let skipped = skipped.map(|(why, bytes)| json!({"reason": why.name(), "bytes": bytes.0}));
                 json!({"path": path, "resident": applied.passed_filters.0, "advised": applied.applied.0,
-                       "skipped": skipped.collect::<Vec<_>>(), "error": null})
+                       "skipped": skipped.collect::<Vec<_>>(), "error": applied.error})
             }
             Err(error) => json!({"path": path, "error": error.to_string()}),
         };
@@ -107,6 +114,9 @@ impl<'a> Files<'a> {
             let skipped = result.iter().flat_map(|applied| &applied.skipped);
             text.push_str(&skipped_text(skipped.map(|(why, bytes)| (why.name(), *bytes))));
             text.push('\n');
+            if let Some(error) = result.as_ref().ok().and_then(|applied| applied.error.as_ref()) {
+                let _ = writeln!(text, "    incomplete: {error}");
+            }
         }
         text
     }
