@@ -3,7 +3,10 @@
 use thermo_engine::access_tables::Backing;
 use thermo_engine::layout::three_regions;
 use thermo_kernel::maps::Mapping;
-use thermo_units::{Addr, AddrRange};
+use thermo_units::{Addr, AddrRange, Bytes};
+
+/// Minimum size of an inaccessible mapping that is monitored if it holds pages.
+const MIN_INACCESSIBLE: Bytes = Bytes::kib(64);
 
 /// How the monitored ranges are derived from the mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,8 +14,8 @@ pub enum LayoutRule {
     /// DAMON's rule: everything except the two largest gaps.
     #[default]
     ThreeRegions,
-    /// Only mappings that can be accessed. Adjacent mappings are coalesced; mappings of the kernel and of
-    /// devices are skipped.
+    /// Only mappings that can be accessed, and with [`LayoutRule::resident_ranges`] those that hold pages all
+    /// the same. Adjacent mappings are coalesced; mappings of the kernel and of devices are skipped.
     Mappings,
 }
 
@@ -20,11 +23,28 @@ impl LayoutRule {
     /// The monitored ranges: ascending and disjoint.
     #[must_use]
     pub fn ranges(self, mappings: &[Mapping]) -> Vec<AddrRange> {
+        self.resident_ranges(mappings, &|_| false)
+    }
+
+    /// Like [`LayoutRule::ranges`], with the mappings that the process may not access (`PROT_NONE`) but that
+    /// hold pages, as `holds_pages` says: otherwise their memory would stay unknown for ever. It is not asked
+    /// about small mappings, such as guard pages.
+    #[must_use]
+    pub fn resident_ranges(
+        self,
+        mappings: &[Mapping],
+        holds_pages: &dyn Fn(&Mapping) -> bool,
+    ) -> Vec<AddrRange> {
+        let is_monitored = |mapping: &Mapping| match has_memory(mapping) {
+            true if is_accessible(mapping) => true,
+            true => mapping.range.len() >= MIN_INACCESSIBLE && holds_pages(mapping),
+            false => false,
+        };
         match self {
             // `[vsyscall]` is listed, but belongs to no address space. At its high address it would be a
             // region.
             Self::ThreeRegions => three_regions(&ranges_of(mappings, |mapping| mapping.name != "[vsyscall]")),
-            Self::Mappings => coalesced(ranges_of(mappings, can_be_accessed)),
+            Self::Mappings => coalesced(ranges_of(mappings, is_monitored)),
         }
     }
 }
@@ -86,9 +106,13 @@ fn ranges_of(mappings: &[Mapping], is_monitored: impl Fn(&Mapping) -> bool) -> V
         .collect()
 }
 
-fn can_be_accessed(mapping: &Mapping) -> bool {
+fn is_accessible(mapping: &Mapping) -> bool {
     let perms = mapping.perms;
-    (perms.read || perms.write || perms.exec) && !mapping.is_special() && !mapping.is_device()
+    perms.read || perms.write || perms.exec
+}
+
+fn has_memory(mapping: &Mapping) -> bool {
+    !mapping.is_special() && !mapping.is_device()
 }
 
 fn coalesced(ranges: Vec<AddrRange>) -> Vec<AddrRange> {
@@ -143,6 +167,14 @@ mod tests {
             .map(|range| (range.start.0 >> 12, range.end.0 >> 12))
             .collect();
         assert_eq!(pages, [(1, 4), (11, 13), (30, 40)]);
+        let asked = std::cell::Cell::new(0);
+        let holds_pages = |mapping: &Mapping| {
+            asked.set(asked.get() + 1);
+            mapping.range.start.0 == 50 << 12
+        };
+        let ranges = LayoutRule::Mappings.resident_ranges(&mappings, &holds_pages);
+        assert_eq!(ranges.last(), Some(&AddrRange::new(50 << 12, 90 << 12)));
+        assert_eq!((ranges.len(), asked.get()), (4, 1));
     }
 
     #[test]

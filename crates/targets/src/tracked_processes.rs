@@ -1,10 +1,12 @@
 //! The target processes, each held by a pidfd, with the ranges to monitor.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thermo_engine::access_tables::Backing;
 use thermo_engine::{TargetId, TargetLayout};
+use thermo_kernel::pagemap::Pagemap;
 use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat, statm};
 use thermo_units::AddrRange;
 
@@ -219,6 +221,17 @@ impl TrackedProcesses {
     /// The ranges of a process to monitor, and the backing of its mappings.
     fn mappings(&self, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
         let mappings = maps::read(&self.root, pid)?;
-        Ok((self.rule.ranges(&mappings), backings(&mappings)))
+        let pagemap = OnceCell::new();
+        let pagemap = || {
+            pagemap
+                .get_or_init(|| Pagemap::open(&self.root, pid).ok())
+                .as_ref()
+        };
+        // What cannot be read is left out, as memory that holds no page is.
+        let holds_pages = |mapping: &maps::Mapping| {
+            pagemap().is_some_and(|pagemap| pagemap.holds_pages(mapping.range).unwrap_or(false))
+        };
+        let ranges = self.rule.resident_ranges(&mappings, &holds_pages);
+        Ok((ranges, backings(&mappings)))
     }
 }

@@ -10,6 +10,7 @@ use thermo_engine::TargetLayout;
 use thermo_kernel::cgroup::TemporaryGroup;
 use thermo_kernel::stat;
 use thermo_targets::{LayoutRule, TargetError, TargetSpec, TrackedProcesses};
+use thermo_units::Addr;
 
 /// Environment variable that makes this test binary the program with many threads.
 const RUN_THREADS: &str = "THERMO_TEST_RUN_THREADS";
@@ -250,4 +251,49 @@ fn process_without_first_thread_is_skipped_with_warning() {
     );
     assert!(tracked.update().unwrap().is_empty() && tracked.any_left());
     assert!(tracked.take_warnings().is_empty(), "one warning");
+}
+
+/// Maps 4 MiB twice without access: the first was written before. Prints both addresses.
+const INACCESSIBLE: &str = r#"
+import ctypes, mmap, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+size, anon = 4 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+# Readable memory around them keeps the kernel from joining the two.
+libc.mmap(None, size, mmap.PROT_READ, anon, -1, 0)
+written = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, anon, -1, 0)
+libc.mmap(None, size, mmap.PROT_READ, anon, -1, 0)
+ctypes.memset(written, 1, size)
+libc.mprotect(ctypes.c_void_p(written), ctypes.c_size_t(size), 0)
+print(written, libc.mmap(None, size, 0, anon, -1, 0), flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn inaccessible_memory_that_holds_pages_is_monitored() {
+    let started = Program::start(Command::new("python3").args(["-c", INACCESSIBLE]));
+    let mut program = match started {
+        Ok(program) => program,
+        Err(why) => return eprintln!("SKIP: the target needs python3: {why}"),
+    };
+    let line = program.line();
+    let addresses: Vec<u64> = line
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    let [written, empty] = addresses[..] else {
+        panic!("two addresses: {line:?}");
+    };
+    let spec = TargetSpec {
+        pids: vec![program.pid()],
+        layout: LayoutRule::Mappings,
+        ..TargetSpec::default()
+    };
+    let layouts = TrackedProcesses::new(Path::new("/"), spec)
+        .unwrap()
+        .update()
+        .unwrap();
+    let covers = |addr: u64| layouts[0].ranges.iter().any(|range| range.contains(Addr(addr)));
+    assert_eq!((covers(written), covers(empty)), (true, false), "{layouts:?}");
 }

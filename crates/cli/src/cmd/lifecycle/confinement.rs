@@ -8,6 +8,7 @@ use std::io;
 
 use anyhow::Context as _;
 use thermo_kernel::capabilities::Capabilities;
+use thermo_kernel::pagemap::PAGEMAP_SCAN;
 use thermo_kernel::syscall_filter::{AllowedCalls, RUNTIME};
 use thermo_kernel::user::User;
 
@@ -75,6 +76,7 @@ fn filter_calls() -> io::Result<()> {
         .any(PROCESSES)
         .any(ACCESS_CHECKS);
     allowed
+        .with_bits(libc::SYS_ioctl, 1, (u32::MAX, PAGEMAP_SCAN))?
         .opening_existing_files()?
         .removing_files()
         .serving_sockets()?
