@@ -14,9 +14,10 @@ use thermo_targets::{Process, Processes};
 use thermo_units::{AddrRange, Bytes, Permille};
 
 /// A process with memory of each kind, 4 MiB of it: private, shared with a child, locked, not readable, of a
-/// file, never written, in hugetlb pages. Prints the start addresses; 0 for a kind that cannot be had.
+/// file, never written, in hugetlb pages, of which a program handles the page
+/// faults. Prints the start addresses; 0 for a kind that cannot be had.
 const TARGET: &str = r#"
-import ctypes, mmap, os, sys, tempfile
+import ctypes, fcntl, mmap, os, struct, sys, tempfile
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
@@ -44,10 +45,20 @@ data = tempfile.TemporaryFile(dir=os.environ["FOLDER"])
 data.write(b"7" * (SIZE + (2 << 20))); data.flush()
 file = map(mmap.MAP_SHARED, data.fileno())
 touch(file)
-print(private, shared, locked, unreadable, file, map(anon), map(anon | 0x40000 | 0x4000), flush=True)
+uffd = map(anon)
+libc.madvise(ctypes.c_void_p(uffd), ctypes.c_size_t(SIZE), 15)
+for n in range(0, SIZE, 8192): ctypes.memset(uffd + n, 1, 1)
+try:
+    # UFFDIO_API and UFFDIO_REGISTER for absent pages.
+    fault = libc.syscall(323, os.O_CLOEXEC)
+    fcntl.ioctl(fault, 0xc018aa3f, bytearray(struct.pack("QQQ", 0xAA, 0, 0)), True)
+    fcntl.ioctl(fault, 0xc020aa00, bytearray(struct.pack("QQQQ", uffd, SIZE, 1, 0)), True)
+except OSError:
+    uffd = 0
+print(private, shared, locked, unreadable, file, map(anon), map(anon | 0x40000 | 0x4000), uffd, flush=True)
 sys.stdin.read()
 "#;
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "private",
     "shared",
     "locked",
@@ -55,6 +66,7 @@ const KINDS: [&str; 7] = [
     "file",
     "absent",
     "hugetlb",
+    "uffd",
 ];
 const SIZE: u64 = 4 << 20;
 const TARGET_ID: TargetId = TargetId(0);
@@ -216,6 +228,36 @@ fn dry_run_decides_as_the_run() {
 }
 
 #[test]
+fn userfaultfd_memory_is_not_said_to_need_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(target) = Target::start(folder.path()) else {
+        return;
+    };
+    for dry_run in [true, false] {
+        for action in [Action::Hugepage, Action::Collapse] {
+            let results = results(&target, (action, PageoutLimits::default(), &[]), dry_run);
+            let kinds = target.ranges.iter().zip(&results);
+            let Some((_, uffd)) = kinds.into_iter().find(|((kind, _), _)| *kind == "uffd") else {
+                return eprintln!("SKIP: this machine has no userfaultfd");
+            };
+            if skipped(uffd, Skip::NotPermitted) > Bytes::ZERO {
+                return eprintln!("SKIP: memory of other processes cannot be advised here: {uffd:?}");
+            }
+            // Half of the pages are present: too few for `collapse`.
+            let why = match action {
+                Action::Hugepage => Skip::Userfaultfd,
+                _ => Skip::NotPresent,
+            };
+            assert_eq!(
+                (skipped(uffd, why), &uffd.error),
+                (Bytes(SIZE), &None),
+                "{uffd:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn dry_run_says_why_shared_and_locked_memory_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let Some(target) = Target::start(folder.path()) else {
@@ -231,7 +273,7 @@ fn dry_run_says_why_shared_and_locked_memory_is_left() {
             "shared" => Skip::Shared,
             "locked" => Skip::Locked,
             "absent" => Skip::NotPresent,
-            "hugetlb" => continue,
+            "hugetlb" | "uffd" => continue,
             _ => Skip::DryRun,
         };
         assert_eq!(skipped(cold, why), Bytes(SIZE), "{kind}: {cold:?}");

@@ -136,6 +136,7 @@ const fn reason(why: Skip) -> &'static str {
         Skip::Locked => "The pages are locked into memory.",
         Skip::Unadvisable => "The mapping does not allow it: it belongs to a device, or to hugetlb.",
         Skip::Unreadable => "The process itself may not read the mapping.",
+        Skip::Userfaultfd => "The program handles the page faults of the mapping itself (userfaultfd).",
         Skip::Filtered => "A filter of the scheme excludes the pages.",
         Skip::SwapFloor => "Too little swap is free, or there is none.",
         Skip::Refaults => "Too much of what was paged out in the last minute came back.",

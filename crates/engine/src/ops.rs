@@ -120,6 +120,9 @@ pub enum Skip {
     Unadvisable,
     /// The process itself may not read the mapping (`PROT_NONE`), so its pages cannot be read for it.
     Unreadable,
+    /// The program handles the page faults of the mapping itself (`userfaultfd`), so the kernel makes no huge
+    /// page of absent or protected pages there.
+    Userfaultfd,
     /// A filter of the scheme excludes the page.
     Filtered,
     /// Too little swap is free.
@@ -171,6 +174,7 @@ impl Skip {
             Self::Locked => "locked",
             Self::Unadvisable => "unadvisable",
             Self::Unreadable => "unreadable",
+            Self::Userfaultfd => "userfaultfd",
             Self::Filtered => "filtered",
             Self::SwapFloor => "swap_floor",
             Self::Refaults => "refaults",

@@ -86,6 +86,7 @@ impl Refusal {
             (_, libc::EPERM | libc::EACCES) => Cause::NotPermitted,
             (_, libc::ENOSYS) => Cause::Unsupported,
             (Call::Madvise(Advice::Collapse), libc::ENOMEM) => Cause::NoHugePage,
+            // Also for absent pages of a mapping with userfaultfd: only its flags tell.
             (Call::Madvise(Advice::Collapse), libc::EBUSY) => Cause::CgroupLimit,
             (Call::Madvise(_), libc::ENOMEM) => Cause::NotMapped,
             (Call::Madvise(_), libc::EINVAL) => Cause::Mapping,

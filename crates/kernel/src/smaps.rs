@@ -54,6 +54,13 @@ impl Vma {
         self.vm_flags.split_ascii_whitespace().any(|one| one == flag)
     }
 
+    /// True if a program handles page faults of the mapping (`userfaultfd`): of absent pages (`um`), of
+    /// write-protected ones (`uw`), or of pages that only the file has (`ui`).
+    #[must_use]
+    pub fn has_userfaultfd(&self) -> bool {
+        ["um", "uw", "ui"].into_iter().any(|flag| self.has_flag(flag))
+    }
+
     /// True if [`Counts::referenced`] covers the pages of the mapping. The kernel does not count pages of
     /// hugetlb (`ht`) and of devices (`pf`, `io`), and not all pages that a driver inserted one by one
     /// (`mm`).

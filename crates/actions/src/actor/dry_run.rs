@@ -14,6 +14,7 @@ use thermo_engine::access_tables::Backing;
 use thermo_kernel::madvise_batch::{Outcome, split_by_mapping};
 use thermo_kernel::maps::Mapping;
 use thermo_kernel::move_pages::{self, PageStatus};
+use thermo_kernel::pagemap::Pagemap;
 use thermo_kernel::process_madvise::{self, Advice};
 use thermo_kernel::process_vm::{self, Unread};
 use thermo_kernel::refusal::{Call, Refusal};
@@ -78,6 +79,9 @@ impl<'a> DryKernel<'a> {
             if !takes(vma, advice) {
                 return Outcome::Refused(libc::EINVAL);
             }
+            if advice == Advice::Collapse && vma.has_userfaultfd() && !self.is_populated(part) {
+                return Outcome::Refused(libc::EBUSY);
+            }
             mapped += part.len();
         }
         if mapped == range.len() {
@@ -85,6 +89,14 @@ impl<'a> DryKernel<'a> {
         } else {
             Outcome::Refused(libc::ENOMEM)
         }
+    }
+
+    /// Whether all pages are present.
+    fn is_populated(&self, range: AddrRange) -> bool {
+        let mut pages = Vec::new();
+        let pagemap = Pagemap::open(self.root, self.process.pid);
+        let read = pagemap.and_then(|pagemap| pagemap.read(range, &mut pages));
+        read.is_ok() && pages.iter().all(|page| page.is_present())
     }
 
     /// The mappings. Their flags are expensive, so they are read only where they can matter.

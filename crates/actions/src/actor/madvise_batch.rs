@@ -14,6 +14,7 @@ use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
 use thermo_kernel::refusal::{Call, Cause, Refusal};
+use thermo_kernel::smaps::{self, Vma};
 use thermo_kernel::status;
 use thermo_targets::Process;
 use thermo_units::{AddrRange, Bytes};
@@ -210,6 +211,11 @@ impl Advisor<'_> {
     /// reason for parts that were not tried.
     fn count_parts(&self, plans: &mut [RangePlan], is_whole: &[bool], parts: &[Part], why: Skip) {
         let mut done: Vec<Vec<AddrRange>> = vec![Vec::new(); plans.len()];
+        let flags = OnceCell::new();
+        let flags = || {
+            let read = flags.get_or_init(|| smaps::read(self.root, self.process.pid).ok());
+            read.as_deref().unwrap_or_default()
+        };
         for part in parts {
             let applied = &mut plans[part.plan].applied;
             match part.outcome {
@@ -217,7 +223,7 @@ impl Advisor<'_> {
                     applied.applied += part.range.len();
                     part.range.coalesce_into(&mut done[part.plan]);
                 }
-                Outcome::Refused(errno) => self.skip_refused(errno, *part, applied),
+                Outcome::Refused(errno) => self.skip_refused(errno, *part, &flags, applied),
                 Outcome::NotTried => applied.skip(why, part.range.len()),
             }
         }
@@ -227,9 +233,17 @@ impl Advisor<'_> {
         }
     }
 
-    fn skip_refused(&self, errno: i32, part: Part, applied: &mut Applied) {
+    /// Counts a refused part. `flags` reads the mappings with their flags, which is expensive.
+    fn skip_refused<'v>(&self, errno: i32, part: Part, flags: &dyn Fn() -> &'v [Vma], applied: &mut Applied) {
         let call = Call::Madvise(self.advice);
         let refusal = Refusal { call, errno };
+        let may_be_uffd = matches!(refusal.cause(), Cause::Mapping | Cause::CgroupLimit);
+        if self.advice == Advice::Collapse && may_be_uffd {
+            let parts = split_by_mapping(part.range, flags(), |vma| vma.mapping.range);
+            if parts.into_iter().any(|(vma, _)| vma.has_userfaultfd()) {
+                return applied.skip(Skip::Userfaultfd, part.range.len());
+            }
+        }
         if refusal.cause() == Cause::Mapping && part.is_lockable && self.has_locked() {
             return applied.skip(Skip::Locked, part.range.len());
         }

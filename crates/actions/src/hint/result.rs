@@ -91,7 +91,11 @@ const fn error_message(why: Skip) -> Option<&'static str> {
     match why {
         Skip::TargetGone => Some("the process has ended"),
         Skip::Locked => Some("the kernel does not accept advice for locked memory"),
-        Skip::Unadvisable => Some("the kernel does not accept advice for device memory and hugetlb pages"),
+        Skip::Unadvisable => Some(
+            "the kernel does not accept the advice for this kind of mapping: device memory and hugetlb pages, and for \
+             huge pages also mappings where they are forbidden, and files that are not programs",
+        ),
+        Skip::Userfaultfd => Some("the program handles the page faults of the mapping itself (userfaultfd)"),
         Skip::Unreadable => Some("the process itself may not read some of its mappings (PROT_NONE)"),
         Skip::NoHugePage => Some("the kernel found no free huge page"),
         Skip::CgroupLimit => Some("the memory limit of the process's control group allows no huge page"),
