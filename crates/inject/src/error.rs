@@ -35,13 +35,24 @@ pub enum InjectError {
         pid: u32,
     },
     /// The kernel refused a ptrace request.
-    #[error("cannot stop process {pid}: {source}. Run as root, and check that no other program traces it")]
+    #[error("cannot stop process {pid}: ptrace: {source}{}", way_out(.source))]
     Kernel {
         /// The target.
         pid: u32,
         /// The error of the kernel.
         source: io::Error,
     },
+}
+
+/// What the user can do about an error of ptrace(2).
+fn way_out(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            ". Run as root outside of any user namespace, and check that no other program traces it"
+        }
+        Some(libc::ENOSYS) => ": a system call filter (seccomp) hides the call",
+        _ => "",
+    }
 }
 
 impl InjectError {
@@ -55,5 +66,23 @@ impl InjectError {
 
     pub(super) fn refused(pid: u32, why: impl Into<String>) -> Self {
         Self::Refused { pid, why: why.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_right_is_said_to_need_root() {
+        let text = |errno| InjectError::from_request(7, io::Error::from_raw_os_error(errno)).to_string();
+        assert!(text(libc::EPERM).contains("Run as root"), "{}", text(libc::EPERM));
+        assert!(text(libc::ENOSYS).contains("system call filter"));
+        let other = text(libc::EIO);
+        assert!(
+            other.ends_with("ptrace: Input/output error (os error 5)"),
+            "{other}"
+        );
+        assert!(text(libc::ESRCH).contains("has ended"));
     }
 }

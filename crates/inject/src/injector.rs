@@ -150,8 +150,13 @@ impl Injector {
     fn check(&self, pid: u32) -> Result<u32, InjectError> {
         // It has ended, or has no address space.
         let live_tid = live_thread(&self.root, pid).ok_or(InjectError::Gone { pid })?;
-        let text = std::fs::read_to_string(self.root.join(format!("proc/{live_tid}/status")))
-            .map_err(|_| InjectError::Gone { pid })?;
+        let text =
+            std::fs::read_to_string(self.root.join(format!("proc/{live_tid}/status"))).map_err(|error| {
+                match error.kind() {
+                    io::ErrorKind::NotFound => InjectError::Gone { pid },
+                    _ => InjectError::refused(pid, format!("its status cannot be read: {error}")),
+                }
+            })?;
         match refusal(&text).or_else(|| self.wrong_architecture(live_tid)) {
             Some(why) => Err(InjectError::Refused { pid, why }),
             None => Ok(live_tid),

@@ -8,6 +8,7 @@ use std::io;
 use thermo_engine::TargetId;
 use thermo_engine::ops::{NodeCount, OpsError};
 use thermo_kernel::move_pages::{self, PageStatus};
+use thermo_kernel::refusal::{Call, Cause, Refusal};
 use thermo_targets::Processes;
 use thermo_units::Addr;
 
@@ -48,15 +49,22 @@ fn count(
             continue;
         };
         let addrs: Vec<Addr> = group.iter().map(|(_, addr)| *addr).collect();
-        match query(process.pid, &addrs, &mut statuses).map_err(|error| error.raw_os_error()) {
+        let asked = query(process.pid, &addrs, &mut statuses);
+        let refusal = asked.err().map(|error| Refusal::new(Call::MovePages, &error));
+        match refusal.map(|refusal| (refusal, refusal.cause())) {
             // The pid may belong to another process by now.
-            Ok(()) if process.is_alive() => {}
-            Ok(()) | Err(Some(libc::ESRCH)) => continue,
-            Err(Some(libc::ENOSYS)) => return Err(refused("this kernel has no memory nodes")),
-            Err(Some(libc::EPERM)) => return Err(refused("the kernel refuses: CAP_SYS_PTRACE is missing")),
-            Err(errno) => {
-                let error = errno.map_or_else(|| "an error without a number".into(), io_text);
-                return Err(OpsError::Failed(format!("the nodes of pages: {error}")));
+            None if process.is_alive() => {}
+            None | Some((_, Cause::Gone)) => continue,
+            Some((_, Cause::Unsupported)) => {
+                return Err(refused(
+                    "this kernel has no memory nodes, or a system call filter hides move_pages",
+                ));
+            }
+            Some((_, Cause::NotPermitted)) => {
+                return Err(refused("the kernel refuses: CAP_SYS_PTRACE is missing"));
+            }
+            Some((refusal, _)) => {
+                return Err(OpsError::Failed(format!("the nodes of pages: {refusal}")));
             }
         }
         for node in statuses.iter().filter_map(|status| status.node()) {
@@ -72,10 +80,6 @@ fn refused(why: &str) -> OpsError {
         what: "asking where pages are".to_owned(),
         why: why.to_owned(),
     }
-}
-
-fn io_text(errno: i32) -> String {
-    io::Error::from_raw_os_error(errno).to_string()
 }
 
 #[cfg(test)]

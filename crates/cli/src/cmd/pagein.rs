@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use thermo_actions::pagein::{PageIn, PageInResult, Stay, Swapped};
 use thermo_kernel::file::FileError;
+use thermo_kernel::proc::ProcError;
 use thermo_kernel::status;
 use thermo_targets::{Process, TrackedProcesses};
 use thermo_term::exit::Exit;
@@ -119,11 +120,12 @@ fn candidates<'a>(root: &Path, processes: &'a TrackedProcesses) -> anyhow::Resul
         match Swapped::find(root, process.pid) {
             Ok(swapped) => candidates.push(Candidate { process, swapped }),
             Err(error) if error.is_gone() => {}
-            Err(error) => {
+            Err(error @ ProcError::File(FileError::Denied { .. })) => {
                 return Err(error).context(
                     "memory of other users' processes needs root (CAP_SYS_NICE, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH)",
                 );
             }
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(candidates)
