@@ -1,7 +1,7 @@
 //! Files of a process, and the list of processes.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::file::{self, FileError};
@@ -55,6 +55,29 @@ pub fn text_start(root: &Path, pid: u32, name: &str, max: usize) -> Result<Strin
         .and_then(|file| file.take(max as u64).read_to_end(&mut start))
         .map_err(|source| classify(root, pid, FileError::new(&path, source)))?;
     Ok(String::from_utf8_lossy(&start).into_owned())
+}
+
+/// Calls `put` with each line of the file `name` of process `pid`, without its end. Bytes that are no UTF-8
+/// are replaced. One line is in memory at a time, because a process chooses how long its files are.
+///
+/// # Errors
+/// [`ProcError::Gone`] if the process has ended; the first error of `put`.
+pub(crate) fn for_each_line(
+    root: &Path,
+    pid: u32,
+    name: &str,
+    mut put: impl FnMut(&str) -> Result<(), ProcError>,
+) -> Result<(), ProcError> {
+    let path = dir(root, pid).join(name);
+    let failed = |source| classify(root, pid, FileError::new(&path, source));
+    let mut file = BufReader::new(File::open(&path).map_err(failed)?);
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line).map_err(failed)? > 0 {
+        line.pop_if(|last| *last == b'\n');
+        put(&String::from_utf8_lossy(&line))?;
+        line.clear();
+    }
+    Ok(())
 }
 
 /// Writes `text` into the file `name` of process `pid`.

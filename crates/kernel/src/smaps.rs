@@ -7,7 +7,7 @@ use std::path::Path;
 use thermo_units::Bytes;
 
 use crate::file::{self, FileError};
-use crate::maps::Mapping;
+use crate::maps::{Mapping, NameBudget};
 use crate::proc::{self, ProcError};
 
 /// The counters of a mapping or of a whole process.
@@ -77,16 +77,17 @@ impl Vma {
 /// # Errors
 /// [`ProcError::Gone`] if the process has ended.
 pub fn read(root: &Path, pid: u32) -> Result<Vec<Vma>, ProcError> {
-    let text = proc::text(root, pid, "smaps")?;
     let mut vmas: Vec<Vma> = Vec::new();
-    for line in text.lines() {
-        if let Some(mapping) = is_mapping_line(line).then(|| Mapping::parse(line)).flatten() {
+    let mut names = NameBudget::default();
+    proc::for_each_line(root, pid, "smaps", |line| {
+        if let Some(mut mapping) = is_mapping_line(line).then(|| Mapping::parse(line)).flatten() {
+            names.charge(&mut mapping);
             vmas.push(Vma {
                 mapping,
                 counts: Counts::default(),
                 vm_flags: String::new(),
             });
-            continue;
+            return Ok(());
         }
         let Some(vma) = vmas.last_mut() else {
             return Err(FileError::malformed(&proc::dir(root, pid).join("smaps"), line, "a mapping").into());
@@ -95,7 +96,8 @@ pub fn read(root: &Path, pid: u32) -> Result<Vec<Vma>, ProcError> {
             flags.trim().clone_into(&mut vma.vm_flags);
         }
         file::sizes(line).for_each(|(name, bytes)| vma.counts.set(name, bytes));
-    }
+        Ok(())
+    })?;
     Ok(vmas)
 }
 
