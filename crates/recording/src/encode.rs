@@ -15,6 +15,7 @@ use crate::row::{Row, for_each_row};
 pub(crate) struct BatchBuilder {
     schema: SchemaRef,
     len: usize,
+    bytes: usize,
     kind: UInt8Builder,
     time_ns: UInt64Builder,
     target: UInt32Builder,
@@ -37,6 +38,7 @@ impl BatchBuilder {
         Self {
             schema,
             len: 0,
+            bytes: 0,
             kind: UInt8Builder::new(),
             time_ns: UInt64Builder::new(),
             target: UInt32Builder::new(),
@@ -58,6 +60,11 @@ impl BatchBuilder {
         self.len
     }
 
+    /// Uncompressed bytes of these rows, rounded up.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Adds all rows of `record`. A record is never split between two batches.
     pub(crate) fn push(&mut self, record: &Record) {
         for_each_row(record, |row| self.push_row(&row));
@@ -65,6 +72,7 @@ impl BatchBuilder {
 
     fn push_row(&mut self, row: &Row<'_>) {
         self.len += 1;
+        self.bytes = self.bytes.saturating_add(row.bytes());
         self.kind.append_value(row.kind as u8);
         self.time_ns.append_value(row.time_ns);
         self.target.append_option(row.target);
@@ -83,7 +91,7 @@ impl BatchBuilder {
 
     /// Returns the rows as a batch and empties the builder.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
-        self.len = 0;
+        (self.len, self.bytes) = (0, 0);
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.kind.finish()),
             Arc::new(self.time_ns.finish()),

@@ -155,20 +155,6 @@ pub enum WriteError {
         /// The system's error.
         source: io::Error,
     },
-    /// A record is too large for a batch.
-    #[error(
-        "cannot write a batch of {bytes} bytes to the recording {}: the maximum is {max}; the batches before are \
-         complete and readable; use fewer regions (--max-regions)",
-        path.display()
-    )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// Size of the batch.
-        bytes: u64,
-        /// Maximum size, which readers enforce as well.
-        max: u64,
-    },
     /// The Arrow library rejected a batch.
     #[error("cannot encode a batch of {}: {reason}; this is a defect of thermo, please report it", path.display())]
     Encode {

@@ -130,6 +130,14 @@ impl Row<'_> {
             values: &[],
         }
     }
+
+    /// Uncompressed bytes of the row in a batch, rounded up: the fixed columns with their null bits and
+    /// offsets, names and texts, and values.
+    pub(crate) fn bytes(&self) -> usize {
+        const FIXED: usize = 72;
+        let text = |text: Option<&str>| text.map_or(0, str::len);
+        FIXED + text(self.name) + text(self.text) + size_of_val(self.values)
+    }
 }
 
 /// The columns, in order. All schema versions have the same columns.
@@ -172,6 +180,26 @@ pub(crate) fn time_ns(record: &Record) -> u64 {
         Record::Scheme(r) => r.time_ns,
         Record::Note(r) => r.time_ns,
         Record::Totals(r) => r.time_ns,
+    }
+}
+
+/// Uncompressed bytes of the rows of `record` in a batch, rounded up.
+pub(crate) fn bytes(record: &Record) -> usize {
+    let mut bytes: usize = 0;
+    for_each_row(record, |row| bytes = bytes.saturating_add(row.bytes()));
+    bytes
+}
+
+/// What a record is, for messages.
+pub(crate) fn description(record: &Record) -> String {
+    match record {
+        Record::Snapshot(r) => format!("the snapshot of {} targets", r.targets.len()),
+        Record::Mappings(r) => format!("the list of {} mappings of target {}", r.mappings.len(), r.target),
+        Record::Footprint(_) => "the size of a target".to_owned(),
+        Record::Cost(_) => "the cost of monitoring".to_owned(),
+        Record::Scheme(_) => "the result of a scheme".to_owned(),
+        Record::Note(_) => "a note".to_owned(),
+        Record::Totals(_) => "the totals of the machine".to_owned(),
     }
 }
 

@@ -10,7 +10,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -21,11 +20,13 @@ use crate::encode::BatchBuilder;
 use crate::error::WriteError;
 use crate::layout::{MAX_BODY, MAX_UNCOMPRESSED};
 use crate::lock;
-use crate::model::{Metadata, Record};
+use crate::model::{Metadata, Note, Record};
 use crate::row;
 
 /// Maximum number of rows in a batch. Keeps the writer's memory below a few MiB.
 const MAX_ROWS: usize = 8192;
+/// Maximum bytes of a batch of several records.
+const MAX_BYTES: usize = 4 << 20;
 /// Default of [`Writer::with_batch_age`].
 const MAX_AGE_NS: u64 = 1_000_000_000;
 /// The fastest level compresses regions nearly as well as slower ones.
@@ -107,17 +108,31 @@ impl Writer {
         self.written
     }
 
-    /// Adds `record`. The next [`Writer::flush`] writes it; a full batch is flushed at once.
+    /// Adds `record`. The next [`Writer::flush`] writes it; a full batch is flushed at once. A record that is
+    /// too large for any reader is left out, and a warning in the recording says so: the others stay complete.
     ///
     /// # Errors
     /// The flush failed. The writer must not be used any more.
     pub fn append(&mut self, record: &Record) -> Result<(), WriteError> {
+        let bytes = row::bytes(record);
+        let max = MAX_UNCOMPRESSED.unsigned_abs();
+        if bytes as u64 > max {
+            return self.add(&left_out(row::time_ns(record), &row::description(record), max), 0);
+        }
+        self.add(record, bytes)
+    }
+
+    /// Adds a record of `bytes`, which begins a new batch if it does not fit into the pending one.
+    fn add(&mut self, record: &Record, bytes: usize) -> Result<(), WriteError> {
+        if self.rows.bytes().saturating_add(bytes) > MAX_BYTES {
+            self.flush()?;
+        }
         if self.pending == 0 {
             self.oldest_ns = row::time_ns(record);
         }
         self.rows.push(record);
         self.pending += 1;
-        if self.rows.len() >= MAX_ROWS {
+        if self.rows.len() >= MAX_ROWS || self.rows.bytes() >= MAX_BYTES {
             self.flush()
         } else {
             Ok(())
@@ -140,13 +155,22 @@ impl Writer {
         if self.pending == 0 {
             return Ok(());
         }
-        let batch = self.rows.finish().map_err(|e| self.encode_error(&e))?;
-        self.check_size(uncompressed_size(&batch), MAX_UNCOMPRESSED.unsigned_abs())?;
-        self.stream.write(&batch).map_err(|e| self.encode_error(&e))?;
-        self.check_size(self.stream.get_ref().len() as u64, MAX_BODY)?;
+        self.encode()?;
+        if self.stream.get_ref().len() as u64 > MAX_BODY {
+            // Only a batch of a single record can be so large: see `add()`.
+            self.stream.get_mut().clear();
+            self.rows.push(&left_out(self.oldest_ns, "a record", MAX_BODY));
+            self.encode()?;
+        }
         self.write_encoded()?;
         self.written.records += std::mem::take(&mut self.pending);
         Ok(())
+    }
+
+    /// Encodes the pending rows as one batch.
+    fn encode(&mut self) -> Result<(), WriteError> {
+        let batch = self.rows.finish().map_err(|e| self.encode_error(&e))?;
+        self.stream.write(&batch).map_err(|e| self.encode_error(&e))
     }
 
     /// Writes the pending records and the end-of-stream marker.
@@ -158,16 +182,6 @@ impl Writer {
         self.stream.finish().map_err(|e| self.encode_error(&e))?;
         self.write_encoded()?;
         Ok(self.written)
-    }
-
-    /// Refuses a batch that no reader would accept.
-    fn check_size(&self, bytes: u64, max: u64) -> Result<(), WriteError> {
-        let is_valid = bytes <= max;
-        is_valid.then_some(()).ok_or_else(|| WriteError::TooLarge {
-            path: self.path.clone(),
-            bytes,
-            max,
-        })
     }
 
     /// Writes the encoded bytes to the file. A failed write truncates the file to the complete batches.
@@ -198,12 +212,15 @@ impl Writer {
     }
 }
 
-/// Bytes of the columns of `batch`.
-fn uncompressed_size(batch: &RecordBatch) -> u64 {
-    let sizes = batch.columns().iter();
-    // Sizes cannot be computed for types with views only, which no column has.
-    let size = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(usize::MAX);
-    sizes.fold(0, |sum: u64, column| sum.saturating_add(size(column) as u64))
+/// The warning in place of a record of more than `max` bytes.
+fn left_out(time_ns: u64, what: &str, max: u64) -> Record {
+    Record::Note(Note {
+        time_ns,
+        kind: "warning".to_owned(),
+        text: format!(
+            "{what} is left out of the recording: it takes more than {max} bytes, the maximum of a batch"
+        ),
+    })
 }
 
 fn begin_stream(schema: &SchemaRef) -> Result<StreamWriter<Vec<u8>>, ArrowError> {

@@ -34,6 +34,50 @@ fn recording_reads_back_every_kind_of_record() {
     assert_eq!(truncated, None);
 }
 
+/// Mappings of one target whose names have `bytes` each.
+fn long_mappings(target: u32, count: u64, bytes: usize) -> Record {
+    let mapping = |nth: u64| Mapping {
+        start: nth << 13,
+        end: (nth << 13) + 4096,
+        name: format!("{nth:0bytes$}"),
+    };
+    Record::Mappings(Mappings {
+        time_ns: u64::from(target),
+        target,
+        mappings: (1..=count).map(mapping).collect(),
+    })
+}
+
+#[test]
+fn large_records_do_not_share_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    // Together larger than a reader accepts.
+    let records: Vec<Record> = (0..3).map(|target| long_mappings(target, 1500, 32_000)).collect();
+    sample::write(&path, &records, records.len());
+    assert_eq!(read_all(&path).unwrap().1, records);
+}
+
+#[test]
+fn only_the_record_that_is_too_large_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r.arrow");
+    let small = |target| long_mappings(target, 2, 10);
+    sample::write(&path, &[small(0), long_mappings(1, 36_000, 3800), small(2)], 3);
+    let records = read_all(&path).unwrap().1;
+    let Record::Note(note) = &records[1] else {
+        panic!("no note: {} records", records.len())
+    };
+    assert_eq!((note.kind.as_str(), note.time_ns), ("warning", 1));
+    assert!(
+        note.text
+            .starts_with("the list of 36000 mappings of target 1 is left out"),
+        "{}",
+        note.text
+    );
+    assert_eq!([&records[0], &records[2]], [&small(0), &small(2)]);
+}
+
 #[test]
 fn control_characters_of_names_and_texts_are_escaped() {
     let dir = tempfile::tempdir().unwrap();
