@@ -108,8 +108,9 @@ impl Writer {
         self.written
     }
 
-    /// Adds `record`. The next [`Writer::flush`] writes it; a full batch is flushed at once. A record that is
-    /// too large for any reader is left out, and a warning in the recording says so: the others stay complete.
+    /// Adds `record`. The next [`Writer::flush`] writes it; a full batch is flushed at once. A record that
+    /// is too large for any reader is left out, and a warning in the recording says so: the others stay
+    /// complete.
     ///
     /// # Errors
     /// The flush failed. The writer must not be used any more.
