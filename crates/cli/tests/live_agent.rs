@@ -14,6 +14,7 @@ use common::{
 };
 use serde_json::Value;
 use thermo_fleet::RowKind;
+use thermo_kernel::meminfo;
 
 /// An agent with one policy, which matches processes with the variable `THERMO_TEST` of this test.
 struct Agent {
@@ -150,10 +151,18 @@ fn agent_watches_explains_and_remembers() {
     assert!(String::from_utf8_lossy(&nobody.stdout).contains("No policy has process 1"));
 
     agent.ask(&["mode", "test", "dry-run"]);
-    assert!(wait_until(|| bytes(
-        &agent.ledger()["would_act_bytes"],
-        "pageout"
-    ) >= 30 << 20));
+    // Without swap, the dry run acts on nothing, as the run would, and says why.
+    let memory = meminfo::read(Path::new("/")).unwrap();
+    let (sums, name) = if memory.swap_free.0 > memory.swap_total.0 / 4 {
+        ("would_act_bytes", "pageout")
+    } else {
+        ("skipped_bytes", "swap_floor")
+    };
+    assert!(
+        wait_until(|| bytes(&agent.ledger()[sums], name) >= 30 << 20),
+        "{name}: {}",
+        agent.ledger()
+    );
     assert_eq!(bytes(&agent.ledger()["acted_bytes"], "pageout"), 0);
 
     agent.ask(&["reload"]);
