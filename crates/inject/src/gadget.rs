@@ -110,6 +110,7 @@ mod tests {
         let line = |perms: maps::Perms, inode, name: &str| Mapping {
             range: AddrRange::new(0x1000, 0x2000),
             perms,
+            offset: 0,
             inode,
             name: name.to_owned(),
         };

@@ -64,6 +64,7 @@ mod tests {
                 write: is_accessible,
                 ..Perms::default()
             },
+            offset: 0,
             inode: 0,
             name: name.to_owned(),
         }

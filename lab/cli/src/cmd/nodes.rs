@@ -170,6 +170,7 @@ mod tests {
                 read,
                 ..maps::Perms::default()
             },
+            offset: 0,
             inode: 0,
             name: String::new(),
         };
