@@ -10,7 +10,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use thermo_recording::model::{Note, Record, Snapshot, Target};
+use thermo_recording::model::{Record, Snapshot, Target};
 use thermo_recording::{ReadError, Truncated, Writer, is_being_written, open, read_all};
 
 /// Reads as many records as possible. Returns them with the truncation or error that ended reading.
@@ -231,27 +231,6 @@ fn zlib_bomb_is_refused() {
         panic!("{error}")
     };
     assert!(read < 100_000 && max < 16 << 20, "{read} bytes, maximum {max}");
-}
-
-#[test]
-fn writer_refuses_batch_that_no_reader_accepts() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("r.arrow");
-    let mut writer = Writer::create(&path, &sample::metadata()).unwrap();
-    let note = |len| {
-        Record::Note(Note {
-            time_ns: 1,
-            kind: "warning".to_owned(),
-            text: "x".repeat(len),
-        })
-    };
-    writer.append(&note(1)).unwrap();
-    writer.flush().unwrap();
-    writer.append(&note(129 << 20)).unwrap();
-    let error = writer.flush().err().unwrap().to_string();
-    assert!(error.contains("the maximum is 134217728"), "{error}");
-    drop(writer);
-    assert_eq!(read(&path).0.len(), 1);
 }
 
 #[test]
