@@ -175,7 +175,7 @@ fn kinds_dry_run_and_unsupported_actions_skip_memory() {
         "the memory is anonymous: {results:?}"
     );
     let mut dry = Hinter::new(Actor::new(PageoutLimits::default(), true), Limits::default());
-    let results = dry.give(&processes, &[hint(range, Action::Pageout)]);
+    let results = dry.give(&processes, &[hint(range, Action::Cold)]);
     assert_eq!(
         results[0].skipped,
         [(SkipReason::Skip(Skip::DryRun), range.len())]
