@@ -142,7 +142,8 @@ impl Numbers<'_> {
                     start,
                     end,
                     nr_accesses,
-                    age,
+                    // Recordings of other programs may have no age.
+                    age: (age % 4 != 3).then_some(age),
                     unknown: age % 8 == 7,
                 });
             }
@@ -176,11 +177,11 @@ impl Numbers<'_> {
 
 fn metadata(start_ns: u64) -> Metadata {
     let settings = Settings {
-        sample_ns: 5_000_000,
-        aggr_ns: 100_000_000,
-        update_ns: 1_000_000_000,
-        min_nr_regions: 10,
-        max_nr_regions: 1000,
+        sample_ns: Some(5_000_000),
+        aggr_ns: Some(100_000_000),
+        update_ns: Some(1_000_000_000),
+        min_nr_regions: Some(10),
+        max_nr_regions: Some(1000),
         cpu_budget_percent: Some(1.0),
     };
     Metadata {
@@ -190,19 +191,20 @@ fn metadata(start_ns: u64) -> Metadata {
         arch: "x86_64".to_owned(),
         tracker: "pte".to_owned(),
         tracker_reason: "a reason".to_owned(),
-        seed: 0,
-        wall_clock_offset_ns: 0,
+        seed: Some(0),
+        wall_clock_offset_ns: Some(0),
         start_ns,
         targets: "pid 7".to_owned(),
         settings,
         schemes: vec!["page out what is cold".to_owned()],
+        imported: false,
     }
 }
 
 /// Every report of a recording that can be read can be printed.
 fn print_all(metadata: &Metadata, records: &[Record]) {
     print_lists(metadata, records);
-    let _ = report(HeatmapAccumulator::default(), records).text(&Style::default());
+    let _ = report(HeatmapAccumulator::new(metadata), records).text(&Style::default());
 }
 
 /// Every report but the heatmap, which takes milliseconds.

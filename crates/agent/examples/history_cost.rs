@@ -55,7 +55,7 @@ fn target(id: u32, random: &mut Random) -> Target {
             start,
             end: start + 4096 * (1 + random.below(10_000)),
             nr_accesses: random.below(21) as u32,
-            age: random.below(2000) as u32,
+            age: Some(random.below(2000) as u32),
             unknown: false,
         };
         start = region.end;

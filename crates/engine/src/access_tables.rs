@@ -98,14 +98,21 @@ pub enum UnknownReason {
     /// The accessed bit cannot be cleared or is not meaningful: shared or locked pages, memory of a virtual
     /// machine.
     Uncleared,
+    /// The recording of another program does not say for how long the memory was idle.
+    NotRecorded,
 }
 
 /// Number of reasons.
-pub const NR_REASONS: usize = 3;
+pub const NR_REASONS: usize = 4;
 
 impl UnknownReason {
     /// All reasons, in the order of the tables.
-    pub const ALL: [Self; NR_REASONS] = [Self::NotScanned, Self::FirstScan, Self::Uncleared];
+    pub const ALL: [Self; NR_REASONS] = [
+        Self::NotScanned,
+        Self::FirstScan,
+        Self::Uncleared,
+        Self::NotRecorded,
+    ];
 
     /// Index in tables.
     #[must_use]
@@ -120,6 +127,7 @@ impl UnknownReason {
             Self::NotScanned => "not_scanned",
             Self::FirstScan => "first_scan",
             Self::Uncleared => "uncleared",
+            Self::NotRecorded => "not_recorded",
         }
     }
 
@@ -130,6 +138,7 @@ impl UnknownReason {
             Self::NotScanned => "not scanned yet",
             Self::FirstScan => "accessed before the first scan, not scanned again yet",
             Self::Uncleared => "shared, locked, or used by a virtual machine",
+            Self::NotRecorded => "idle, but the recording does not say for how long",
         }
     }
 }
@@ -294,7 +303,7 @@ mod tests {
         let expected = ["anon", "anon_huge", "file", "file_huge", "shmem", "shmem_huge"];
         assert_eq!(kinds, expected);
         let names = UnknownReason::ALL.map(UnknownReason::name);
-        assert_eq!(names, ["not_scanned", "first_scan", "uncleared"]);
+        assert_eq!(names, ["not_scanned", "first_scan", "uncleared", "not_recorded"]);
         let texts = UnknownReason::ALL.map(UnknownReason::text);
         assert!(
             texts[0].contains("not scanned")
@@ -311,7 +320,7 @@ mod tests {
         let mut less = tables;
         tables.fit_to(Bytes(10_000));
         assert_eq!(tables.resident(), Bytes(10_000));
-        assert_eq!(tables.unknown, [Bytes(6000), Bytes(0), Bytes(1000)]);
+        assert_eq!(tables.unknown, [Bytes(6000), Bytes(0), Bytes(1000), Bytes(0)]);
         less.fit_to(Bytes(1999));
         assert_eq!(less.resident(), Bytes(1999));
         assert_eq!((less.idle[0][3], less.unknown[2]), (Bytes(1500), Bytes(499)));
@@ -337,7 +346,7 @@ mod tests {
         sum.add(&other);
         sum.add(&other);
         assert_eq!((sum.idle[1][2], sum.reaccessed[4]), (Bytes(10), Bytes(12)));
-        assert_eq!(sum.unknown, [Bytes(0), Bytes(14), Bytes(0)]);
+        assert_eq!(sum.unknown, [Bytes(0), Bytes(14), Bytes(0), Bytes(0)]);
         assert_eq!(
             (sum.method, sum.pass, sum.nr_passes, sum.as_of),
             (Method::Sampling, Nanos::secs(3), 2, Nanos::secs(45))

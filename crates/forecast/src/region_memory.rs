@@ -73,8 +73,8 @@ impl TargetMemory for RegionMemory {
                 resident_regions.push(Region {
                     nr_accesses: recorded.nr_accesses,
                     nr_accesses_bp: u64::from(recorded.nr_accesses) * 10_000,
-                    age: recorded.age,
-                    unknown: recorded.unknown,
+                    age: recorded.age.unwrap_or(0),
+                    unknown: is_unknown(recorded),
                     ..Region::new(address_range(&resident))
                 });
             }
@@ -152,6 +152,11 @@ fn regions(target: &model::Target) -> impl Iterator<Item = &model::Region> {
     })
 }
 
+/// Memory that no scheme may match: its accesses are unknown, or for how long it was idle.
+const fn is_unknown(region: &model::Region) -> bool {
+    region.unknown || region.age.is_none()
+}
+
 /// The whole pages of `region`.
 fn range_of(region: &model::Region) -> AddrRange {
     let start = region.start.div_ceil(PAGE_SIZE).saturating_mul(PAGE_SIZE);
@@ -164,7 +169,7 @@ fn pieces(view: &TargetView<'_>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut bytes_in_use, mut idle) = (0_u64, 0_u64);
     for region in regions(view.target) {
-        let in_use = region.nr_accesses > 0 || region.unknown;
+        let in_use = region.nr_accesses > 0 || is_unknown(region);
         for (range, backing) in mapped(range_of(region), view.known) {
             // Memory whose accesses are not known takes its place, and never leaves.
             let sum = if in_use { &mut bytes_in_use } else { &mut idle };

@@ -146,10 +146,11 @@ impl Replay {
         files: Vec<SchemeFile>,
         assumptions: Assumptions,
     ) -> Result<Self, ForecastError> {
+        let (settings, default) = (metadata.settings, Attrs::default());
         let attrs = Attrs {
-            sample: Nanos(metadata.settings.sample_ns.max(1)),
-            aggr: Nanos(metadata.settings.aggr_ns.max(1)),
-            ..Attrs::default()
+            sample: settings.sample_ns.map_or(default.sample, |ns| Nanos(ns.max(1))),
+            aggr: settings.aggr_ns.map_or(default.aggr, |ns| Nanos(ns.max(1))),
+            ..default
         };
         let mut policies = Vec::new();
         for SchemeFile { name: file, schemes } in files {

@@ -330,7 +330,7 @@ fn damaged(nth: u64) -> Record {
         start: extreme(shift),
         end: extreme(shift + 1),
         nr_accesses: u32::try_from(nth % 2).unwrap() * u32::MAX,
-        age: u32::MAX,
+        age: Some(u32::MAX),
         unknown: shift == 3,
     };
     let mut tables = AccessTables::new(Method::Scan);

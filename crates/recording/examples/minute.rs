@@ -36,19 +36,20 @@ fn metadata() -> Metadata {
         arch: "none".to_owned(),
         tracker: "synthetic".to_owned(),
         tracker_reason: "for benchmarks of readers".to_owned(),
-        seed: 0,
-        wall_clock_offset_ns: 0,
+        seed: Some(0),
+        wall_clock_offset_ns: Some(0),
         start_ns: 0,
         targets: "pid 1".to_owned(),
         settings: Settings {
-            sample_ns: 5_000_000,
-            aggr_ns: AGGR_NS,
-            update_ns: 1_000_000_000,
-            min_nr_regions: 10,
-            max_nr_regions: REGIONS,
+            sample_ns: Some(5_000_000),
+            aggr_ns: Some(AGGR_NS),
+            update_ns: Some(1_000_000_000),
+            min_nr_regions: Some(10),
+            max_nr_regions: Some(REGIONS),
             cpu_budget_percent: None,
         },
         schemes: Vec::new(),
+        imported: false,
     }
 }
 
@@ -82,7 +83,7 @@ fn snapshot(n: u64, ages: &mut [u32]) -> Record {
             start: border(r),
             end: border(r + 1),
             nr_accesses: nr_accesses as u32,
-            age: *age,
+            age: Some(*age),
             unknown: false,
         }
     };

@@ -289,7 +289,7 @@ impl BatchReader {
             start: need(get(&self.start, at), "start", at)?,
             end: need(get(&self.end, at), "end", at)?,
             nr_accesses: need(get(&self.nr_accesses, at), "nr_accesses", at)?,
-            age: need(get(&self.age, at), "age", at)?,
+            age: get(&self.age, at),
             unknown: need(unknown, "unknown", at)?,
         })
     }

@@ -1,6 +1,6 @@
 //! The contents of a recording as plain values. Writers and readers share these types.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 pub use thermo_engine::access_tables::AccessTables;
 
 /// Version of the schema. A reader rejects a newer one. Version 2 added [`Target::tables`] and [`Totals`].
@@ -21,10 +21,11 @@ pub struct Metadata {
     pub tracker: String,
     /// Why this tracker was chosen, as text.
     pub tracker_reason: String,
-    /// Seed of all random choices.
-    pub seed: u64,
-    /// Wall-clock time minus `CLOCK_MONOTONIC`, in nanoseconds, when the recording began.
-    pub wall_clock_offset_ns: i64,
+    /// Seed of all random choices; `None` in recordings of other programs.
+    pub seed: Option<u64>,
+    /// Wall-clock time minus `CLOCK_MONOTONIC`, in nanoseconds, when the recording began; `None` in
+    /// recordings of other programs.
+    pub wall_clock_offset_ns: Option<i64>,
     /// When the recording began, on `CLOCK_MONOTONIC`.
     pub start_ns: u64,
     /// The monitored targets, as text.
@@ -33,23 +34,62 @@ pub struct Metadata {
     pub settings: Settings,
     /// The schemes, each as a sentence.
     pub schemes: Vec<String>,
+    /// True if another program wrote the recording: a target without PID may be a process.
+    #[serde(skip)]
+    pub imported: bool,
 }
 
-/// Monitoring settings.
+/// Name of a target: `process 12`, `physical memory`, or `target 3` if the recording does not say whose
+/// memory it is ([`Metadata::imported`]).
+#[must_use]
+pub fn target_name(imported: bool, id: u32, pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("process {pid}"),
+        None if imported => format!("target {id}"),
+        None => "physical memory".to_owned(),
+    }
+}
+
+/// Monitoring settings. `None`: the recording does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Settings {
     /// Sampling interval.
-    pub sample_ns: u64,
+    #[serde(default, deserialize_with = "zero_is_missing")]
+    pub sample_ns: Option<u64>,
     /// Aggregation interval.
-    pub aggr_ns: u64,
+    #[serde(default, deserialize_with = "zero_is_missing")]
+    pub aggr_ns: Option<u64>,
     /// Update interval.
-    pub update_ns: u64,
+    #[serde(default, deserialize_with = "zero_is_missing")]
+    pub update_ns: Option<u64>,
     /// Minimum number of regions.
-    pub min_nr_regions: u64,
+    #[serde(default, deserialize_with = "zero_is_missing")]
+    pub min_nr_regions: Option<u64>,
     /// Maximum number of regions.
-    pub max_nr_regions: u64,
+    #[serde(default, deserialize_with = "zero_is_missing")]
+    pub max_nr_regions: Option<u64>,
     /// CPU budget for monitoring, in percent of one CPU; `None` if the user set the intervals.
     pub cpu_budget_percent: Option<f64>,
+}
+
+impl Settings {
+    /// These settings, with 0 for each number that is missing.
+    pub(crate) fn with_zeros(self) -> Self {
+        let or_zero = |number: Option<u64>| number.or(Some(0));
+        Self {
+            sample_ns: or_zero(self.sample_ns),
+            aggr_ns: or_zero(self.aggr_ns),
+            update_ns: or_zero(self.update_ns),
+            min_nr_regions: or_zero(self.min_nr_regions),
+            max_nr_regions: or_zero(self.max_nr_regions),
+            ..self
+        }
+    }
+}
+
+/// No interval and no number of regions is 0. Files have 0 for a missing one, which older readers accept.
+fn zero_is_missing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.filter(|number| *number > 0))
 }
 
 /// A record. Records are in the order of their events.
@@ -91,7 +131,7 @@ pub struct Snapshot {
 pub struct Target {
     /// Identifier, unique in the recording.
     pub id: u32,
-    /// Process ID; `None` for physical memory.
+    /// Process ID; `None` for physical memory, and in recordings of other programs ([`Metadata::imported`]).
     pub pid: Option<u32>,
     /// Monitoring method: true for a scan of all pages, false for sampling; `None` in old recordings without
     /// it.
@@ -113,10 +153,19 @@ pub struct Region {
     pub end: u64,
     /// Access checks that found the region accessed, of `max_nr_accesses`.
     pub nr_accesses: u32,
-    /// Number of aggregations for which `nr_accesses` has hardly changed.
-    pub age: u32,
+    /// Number of aggregations for which `nr_accesses` has hardly changed; `None` if the recording does not
+    /// say.
+    pub age: Option<u32>,
     /// True if accesses could not be checked.
     pub unknown: bool,
+}
+
+impl Region {
+    /// The age in nanoseconds, with the aggregation interval of its snapshot.
+    #[must_use]
+    pub fn age_ns(&self, aggr_ns: u64) -> Option<u64> {
+        self.age.map(|age| u64::from(age).saturating_mul(aggr_ns))
+    }
 }
 
 /// The mappings of a target.

@@ -230,7 +230,7 @@ impl From<&thermo_engine::Region> for Region {
             start: region.range.start.0,
             end: region.range.end.0,
             nr_accesses: region.nr_accesses,
-            age: region.age,
+            age: Some(region.age),
             unknown: region.unknown,
         }
     }

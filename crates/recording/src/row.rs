@@ -163,11 +163,22 @@ pub(crate) fn fields() -> Vec<Field> {
 /// The Arrow schema of a recording with this metadata.
 pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, serde_json::Error> {
     let schema_metadata = HashMap::from([
-        (METADATA_KEY.to_owned(), serde_json::to_string(metadata)?),
+        (METADATA_KEY.to_owned(), metadata_json(metadata)?),
         (KINDS_KEY.to_owned(), KINDS.to_owned()),
         (AGE_EDGES_KEY.to_owned(), serde_json::to_string(&AGE_EDGES_S)?),
     ]);
     Ok(Schema::new_with_metadata(fields(), schema_metadata))
+}
+
+/// The metadata as JSON. Missing numbers are 0: older readers accept nothing else.
+fn metadata_json(metadata: &Metadata) -> Result<String, serde_json::Error> {
+    let metadata = Metadata {
+        seed: metadata.seed.or(Some(0)),
+        wall_clock_offset_ns: metadata.wall_clock_offset_ns.or(Some(0)),
+        settings: metadata.settings.with_zeros(),
+        ..metadata.clone()
+    };
+    serde_json::to_string(&metadata)
 }
 
 /// Time of a record.
@@ -280,7 +291,7 @@ fn target_rows(snapshot: &Snapshot, target: &Target, mut put: impl FnMut(Row<'_>
             start: Some(region.start),
             end: Some(region.end),
             nr_accesses: Some(region.nr_accesses),
-            age: Some(region.age),
+            age: region.age,
             unknown: Some(region.unknown),
             ..row(Kind::Region)
         });
@@ -288,7 +299,8 @@ fn target_rows(snapshot: &Snapshot, target: &Target, mut put: impl FnMut(Row<'_>
 }
 
 fn table_rows<'a>(tables: &AccessTables, row: impl Fn(Kind) -> Row<'a>, mut put: impl FnMut(Row<'_>)) {
-    let [not_scanned, first_scan, uncleared] = tables.unknown.map(|bytes| bytes.0);
+    // Recorded tables have ages, so the last reason is not recorded.
+    let [not_scanned, first_scan, uncleared, _] = tables.unknown.map(|bytes| bytes.0);
     put(Row {
         name: Some(tables.method.name()),
         values: &[

@@ -18,12 +18,12 @@ pub(crate) fn head(row: &Row<'_>) -> Result<AccessTables, String> {
         .into_iter()
         .find(|method| method.name() == name)
         .ok_or_else(|| format!("access tables have the unknown method {name:?}"))?;
-    let [pass, nr_passes, as_of, unknown @ ..] = numbers::<6>(row)?;
+    let [pass, nr_passes, as_of, not_scanned, first_scan, uncleared] = numbers(row)?;
     Ok(AccessTables {
         pass: Nanos(pass),
         nr_passes,
         as_of: Nanos(as_of),
-        unknown: unknown.map(Bytes),
+        unknown: [not_scanned, first_scan, uncleared, 0].map(Bytes),
         ..AccessTables::new(method)
     })
 }

@@ -45,7 +45,7 @@ fn target(id: u32, mib: u64, reaccessed: u64) -> Target {
     let region = Region {
         start: 0x1000,
         end: 0x1000 + (mib << 20),
-        age: 10,
+        age: Some(10),
         ..Region::default()
     };
     Target {

@@ -53,7 +53,7 @@ fn target(id: u32, random: &mut Random) -> Target {
             start,
             end: start + 4096 * (1 + random.below(10_000)),
             nr_accesses: u32::try_from(random.below(4) * random.below(8)).unwrap(),
-            age: u32::try_from(random.below(2000)).unwrap(),
+            age: Some(u32::try_from(random.below(2000)).unwrap()),
             unknown: false,
         };
         start = region.end;

@@ -273,7 +273,11 @@ fn tables() -> impl Strategy<Value = Option<Box<AccessTables>>> {
         tables.idle[1] = std::array::from_fn(cell);
         tables.idle[4] = std::array::from_fn(|age| cell(NR_AGES + age));
         tables.reaccessed = std::array::from_fn(|age| cell(2 * NR_AGES + age));
-        tables.unknown = std::array::from_fn(|reason| cell(3 * NR_AGES + reason));
+        // Recorded tables have the age of all memory that was seen idle.
+        tables.unknown[..3]
+            .iter_mut()
+            .zip(3 * NR_AGES..)
+            .for_each(|(bytes, nth)| *bytes = cell(nth));
         (tables.pass, tables.nr_passes, tables.as_of) = (Nanos(pass), nr_passes, Nanos(as_of));
         Box::new(tables)
     });
@@ -286,7 +290,7 @@ fn regions() -> impl Strategy<Value = Vec<Region>> {
         0..u64::MAX / 16,
         1..u64::MAX / 16,
         any::<u32>(),
-        any::<u32>(),
+        any::<Option<u32>>(),
         any::<bool>(),
     );
     vec(region, 0..5).prop_map(|all| {

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::time::Instant;
 
-use thermo_recording::model::{Mapping, Mappings, Record, Region, Snapshot, Target};
+use thermo_recording::model::{Mapping, Mappings, Metadata, Record, Region, Snapshot, Target};
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::regions::{Format, RegionsWriter, Snapshots};
 use thermo_report::wss::WssAccumulator;
@@ -29,7 +29,12 @@ fn main() -> Result<(), std::io::Error> {
     });
     timed("wss", || report(WssAccumulator::default()).windows.len());
     let began = Instant::now();
-    let mut regions = RegionsWriter::new(std::io::sink(), Snapshots::All, Format::Json);
+    let mut regions = RegionsWriter::new(
+        &Metadata::default(),
+        std::io::sink(),
+        Snapshots::All,
+        Format::Json,
+    );
     for record in records() {
         regions.add(&record)?;
     }
@@ -82,7 +87,7 @@ fn snapshot(n: u64) -> Record {
             start,
             end,
             nr_accesses,
-            age: 3,
+            age: Some(3),
             unknown: false,
         }
     };

@@ -42,7 +42,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}",
         report(InfoAccumulator::new(&recording::metadata())).text(&style)
     );
-    let mut regions = RegionsWriter::new(std::io::stdout(), Snapshots::Last, Format::Text(style));
+    let mut regions = RegionsWriter::new(
+        &recording::metadata(),
+        std::io::stdout(),
+        Snapshots::Last,
+        Format::Text(style),
+    );
     for record in recording::records(300) {
         regions.add(&record)?;
     }

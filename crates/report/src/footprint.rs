@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thermo_recording::model::{Footprint, Record};
+use thermo_recording::model::{Footprint, Record, target_name};
 use thermo_units::Bytes;
 
-use crate::regions::target_name;
 use crate::series::{Series, binned};
 use crate::style::{Style, Table, csv_text};
 use crate::{Accumulator, SCHEMA};
@@ -200,7 +199,8 @@ impl TargetFootprint {
             let sizes = [stat.min, mean, stat.max, stat.last].map(|bytes| Bytes(bytes).to_string());
             table.row(std::iter::once(name.to_owned()).chain(sizes));
         }
-        let name = target_name(self.pid);
+        // Recordings of other programs have no footprints.
+        let name = target_name(false, self.target, self.pid);
         let plural = if self.readings == 1 { "" } else { "s" };
         let mut text = format!("{name}, {} reading{plural}\n{}", self.readings, table.text());
         if self.over_time.len() > 1 {

@@ -91,7 +91,7 @@ pub struct KindAges {
 pub struct TargetAges {
     /// Target id.
     pub id: u32,
-    /// Process id; `None` for physical memory.
+    /// Process id; `None` for physical memory, or if the recording does not say.
     pub pid: Option<u32>,
     /// Resident bytes.
     pub resident_bytes: u64,

@@ -42,8 +42,8 @@ pub struct Info {
     pub targets: String,
     /// Settings at the start.
     pub settings: Settings,
-    /// Seed of all random choices.
-    pub seed: u64,
+    /// Seed of all random choices; `None` if another program wrote the recording.
+    pub seed: Option<u64>,
     /// The schemes, each as a sentence.
     pub schemes: Vec<String>,
     /// Number of snapshots, including snapshots without live targets.
@@ -52,8 +52,8 @@ pub struct Info {
     pub duration_ns: u64,
     /// Start of the recording, on `CLOCK_MONOTONIC`.
     pub start_ns: u64,
-    /// Wall-clock time minus `CLOCK_MONOTONIC`.
-    pub wall_clock_offset_ns: i64,
+    /// Wall-clock time minus `CLOCK_MONOTONIC`; `None` if another program wrote the recording.
+    pub wall_clock_offset_ns: Option<i64>,
     /// Maximum number of regions in a snapshot.
     pub most_regions: u64,
     /// The monitoring methods used, `sampling` and `scan`; `sampling` for targets without tables.

@@ -46,7 +46,7 @@ impl SummaryAccumulator {
             layout: Layout::default(),
             last: LastKnown::default(),
             totals: None,
-            heatmap: HeatmapAccumulator::default(),
+            heatmap: HeatmapAccumulator::new(metadata),
             wss: WssAccumulator::default(),
             cost: OwnCost::default(),
         }

@@ -1,9 +1,9 @@
 //! The access tables of a snapshot: as recorded, or derived from regions if the recording has no tables.
 //!
 //! A derived table is an estimate. A region with accesses counts as accessed throughout; a region without
-//! accesses counts as idle for its age. Regions also span memory that is not resident, so idle bytes are
-//! scaled down to the resident size minus the accessed bytes. All totals of all reports come from this
-//! module.
+//! accesses counts as idle for its age, or as unknown if the recording has no age. Regions also span memory
+//! that is not resident, so idle bytes are scaled down to the resident size minus the accessed bytes. All
+//! totals of all reports come from this module.
 
 use thermo_engine::access_tables::{AccessTables, NR_AGES, UnknownReason, age_bucket};
 use thermo_engine::budget::Method;
@@ -31,7 +31,7 @@ pub struct SnapshotTables {
 pub struct TargetTables {
     /// Target id.
     pub id: u32,
-    /// Process id; `None` for physical memory.
+    /// Process id; `None` for physical memory, or if the recording does not say.
     pub pid: Option<u32>,
     /// True if the tables were derived from regions: kinds of pages and re-accesses are not known.
     pub derived: bool,
@@ -183,13 +183,14 @@ fn derive(target: &Target, snapshot: &Snapshot, layout: &Layout) -> AccessTables
     for region in &target.regions {
         let bytes = Bytes(layout.mapped_bytes(target.id, region).min(room));
         room -= bytes.0;
-        let age = u64::from(region.age).saturating_mul(snapshot.aggr_ns);
         if region.unknown {
             tables.unknown[UnknownReason::Uncleared.index()] += bytes;
         } else if region.nr_accesses > 0 {
             accessed += bytes;
-        } else {
+        } else if let Some(age) = region.age_ns(snapshot.aggr_ns) {
             idle[age_bucket(Nanos(age))] += bytes;
+        } else {
+            tables.unknown[UnknownReason::NotRecorded.index()] += bytes;
         }
     }
     let resident = layout
@@ -236,7 +237,7 @@ mod tests {
             start,
             end,
             nr_accesses,
-            age,
+            age: Some(age),
             unknown: false,
         }
     }
@@ -290,6 +291,19 @@ mod tests {
         assert!(!all.may_include_gaps && !all.is_recorded());
         let without_layout = SnapshotTables::new(&snapshot, &Layout::default());
         assert!(without_layout.may_include_gaps);
+    }
+
+    #[test]
+    fn idle_region_without_age_is_unknown() {
+        let without_age = |region: Region| Region { age: None, ..region };
+        let snapshot = snapshot(vec![
+            without_age(region(0, 50 * MIB, 1, 0)),
+            without_age(region(50 * MIB, 100 * MIB, 0, 0)),
+        ]);
+        let sum = SnapshotTables::new(&snapshot, &Layout::default()).sum();
+        assert_eq!((sum.ages()[0], sum.known()), (Bytes(50 * MIB), Bytes(50 * MIB)));
+        assert_eq!(sum.unknown[UnknownReason::NotRecorded.index()], Bytes(50 * MIB));
+        assert_eq!(sum.unknown(), Bytes(50 * MIB));
     }
 
     #[test]

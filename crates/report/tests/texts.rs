@@ -36,7 +36,7 @@ fn report_with_tables<A: Accumulator>(accumulator: A, snapshots: u64) -> A::Repo
 }
 
 fn regions(selection: Snapshots, format: Format, snapshots: u64) -> String {
-    let mut writer = RegionsWriter::new(Vec::new(), selection, format);
+    let mut writer = RegionsWriter::new(&recording::metadata(), Vec::new(), selection, format);
     for record in recording::records(snapshots) {
         writer.add(&record).unwrap();
     }

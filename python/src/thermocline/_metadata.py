@@ -18,17 +18,17 @@ AGE_EDGES_KEY = b"thermo.age_edges_s"
 
 @dataclass(frozen=True)
 class Settings:
-    """Monitoring settings at the beginning of the recording."""
+    """Monitoring settings at the beginning of the recording; `None`: the recording does not say."""
 
-    sample_ns: int
+    sample_ns: int | None
     """Sampling interval."""
-    aggr_ns: int
+    aggr_ns: int | None
     """Aggregation interval."""
-    update_ns: int
+    update_ns: int | None
     """Update interval."""
-    min_nr_regions: int
+    min_nr_regions: int | None
     """Minimum number of regions."""
-    max_nr_regions: int
+    max_nr_regions: int | None
     """Maximum number of regions."""
     cpu_budget_percent: float | None
     """CPU budget for monitoring, in percent of one CPU; `None` if the user set the intervals."""
@@ -75,7 +75,9 @@ def parse(text: bytes) -> Metadata:
     """Parses the metadata. Raises `ValueError` if a field is missing or of another type."""
     value = json.loads(text)
     try:
-        settings = Settings(**_known(Settings, value["settings"]))
+        # Files have 0 for a number that is missing: no interval and no number of regions is 0.
+        numbers = {name: number or None for name, number in _known(Settings, value["settings"]).items()}
+        settings = Settings(**numbers)
         schemes = tuple(str(scheme) for scheme in value["schemes"])
         return Metadata(**{**_known(Metadata, value), "settings": settings, "schemes": schemes})
     except (KeyError, TypeError) as error:

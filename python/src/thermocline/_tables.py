@@ -85,7 +85,7 @@ class Tables:
         """A row for each region of each snapshot."""
         rows = self._of(kinds.REGION)
         aggr_ns = self._of(kinds.SNAPSHOT).value(1)
-        age = rows.needed("age")
+        age = rows.column("age")  # of another program: may be missing
         age_ns = pc.multiply_checked(pc.cast(age, pa.uint64()), aggr_ns.take(rows.head(kinds.SNAPSHOT)))
         return self._timed(
             rows,

@@ -162,7 +162,7 @@ impl Report {
                 format,
                 images,
             } => {
-                let (heatmap, exit) = source.sum_up(|_| HeatmapAccumulator::default())?;
+                let (heatmap, exit) = source.sum_up(HeatmapAccumulator::new)?;
                 images.draw_or_print(&heatmap, format)?;
                 Ok(exit)
             }
@@ -236,6 +236,7 @@ fn regions(source: &Source, format: OutputFormat, snapshots: Snapshots) -> anyho
     };
     let mut input = source.open()?;
     let mut writer = RegionsWriter::new(
+        input.metadata(),
         BufWriter::with_capacity(OUTPUT_BUFFER, io::stdout().lock()),
         snapshots,
         format,

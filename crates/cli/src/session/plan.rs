@@ -303,19 +303,20 @@ impl Plan {
             arch: uname.machine,
             tracker: selected.name.to_owned(),
             tracker_reason: selected.reason.clone(),
-            seed: self.monitoring.seed,
-            wall_clock_offset_ns: clock::wall_clock_offset_ns(),
+            seed: Some(self.monitoring.seed),
+            wall_clock_offset_ns: Some(clock::wall_clock_offset_ns()),
             start_ns: clock::monotonic().0,
             targets: self.targets.describe(),
             settings: model::Settings {
-                sample_ns: attrs.sample.0,
-                aggr_ns: attrs.aggr.0,
-                update_ns: attrs.update.0,
-                min_nr_regions: attrs.min_nr_regions as u64,
-                max_nr_regions: attrs.max_nr_regions as u64,
+                sample_ns: Some(attrs.sample.0),
+                aggr_ns: Some(attrs.aggr.0),
+                update_ns: Some(attrs.update.0),
+                min_nr_regions: Some(attrs.min_nr_regions as u64),
+                max_nr_regions: Some(attrs.max_nr_regions as u64),
                 cpu_budget_percent: first.map(|plan| plan.share.percent()),
             },
             schemes: self.schemes.iter().map(thermo_schemes::describe).collect(),
+            imported: false,
         }
     }
 }

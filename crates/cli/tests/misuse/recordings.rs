@@ -121,20 +121,79 @@ fn info_and_summary_print_csv() {
     }
 }
 
+/// damo's record of a process from a kernel without ages: 24 KiB, of which 8 KiB were accessed.
+const DAMO_WITHOUT_AGES: &str = r#"[{"target_id": 0, "intervals": {"sample_us": 5000, "aggr_us": 100000, "ops_update_us": 1000000},
+    "snapshots": [{"start_time": 0, "end_time": 100000000, "regions": [
+        {"start": 4096, "end": 12288, "nr_accesses": {"samples": 4, "percent": null}, "age": {"usec": null, "aggr_intervals": null}},
+        {"start": 12288, "end": 28672, "nr_accesses": {"samples": 0, "percent": null}, "age": {"usec": null, "aggr_intervals": null}}]}]}]"#;
+
+#[test]
+fn damo_record_without_ages_is_unknown_in_every_report() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("r.json"), DAMO_WITHOUT_AGES).unwrap();
+    let report = |arguments: &[&str]| {
+        let output = run(folder.path(), &[&["report"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json =
+        |kind| serde_json::from_str::<serde_json::Value>(&report(&[kind, "r.json", "--json"])).unwrap();
+    let idle = json("idle");
+    assert_eq!(
+        (&idle["ages"][0]["bytes"], &idle["unknown_bytes"]),
+        (&8192.into(), &16384.into())
+    );
+    let summary = json("summary");
+    assert_eq!(summary["sizes"]["hot"]["bytes"], 8192);
+    assert_eq!(summary["sizes"]["unknown"]["bytes"], 16384);
+    let regions = json("regions");
+    assert_eq!(
+        regions["snapshots"][0]["targets"][0]["regions"][1]["age_ns"],
+        serde_json::Value::Null
+    );
+    let info = json("info");
+    for missing in [
+        &info["settings"]["min_nr_regions"],
+        &info["seed"],
+        &info["wall_clock_offset_ns"],
+    ] {
+        assert_eq!(*missing, serde_json::Value::Null, "{info}");
+    }
+    for kind in ["idle", "summary", "wss", "info"] {
+        let text = report(&[kind, "r.json"]);
+        assert!(
+            text.contains("2 of 2 regions of damo have no age"),
+            "{kind}: {text}"
+        );
+    }
+    let text = report(&["regions", "r.json"]);
+    assert!(
+        text.contains("target 0, 2 regions") && !text.contains("physical"),
+        "{text}"
+    );
+    fs::write(folder.path().join("m.svg"), "").unwrap();
+    report(&["heatmap", "r.json", "--svg", "m.svg"]);
+    let picture = fs::read_to_string(folder.path().join("m.svg")).unwrap();
+    assert!(
+        picture.contains("target 0") && !picture.contains("physical"),
+        "{picture}"
+    );
+}
+
 /// Metadata of an empty recording.
 fn metadata() -> Metadata {
     Metadata {
         schema: thermo_recording::model::SCHEMA,
         writer: "test".to_owned(),
         tracker: "pte".to_owned(),
-        seed: 1,
+        seed: Some(1),
         targets: "pid 1".to_owned(),
         settings: Settings {
-            sample_ns: 5_000_000,
-            aggr_ns: 100_000_000,
-            update_ns: 1_000_000_000,
-            min_nr_regions: 10,
-            max_nr_regions: 1000,
+            sample_ns: Some(5_000_000),
+            aggr_ns: Some(100_000_000),
+            update_ns: Some(1_000_000_000),
+            min_nr_regions: Some(10),
+            max_nr_regions: Some(1000),
             cpu_budget_percent: None,
         },
         ..Metadata::default()

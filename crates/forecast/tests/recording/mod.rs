@@ -47,14 +47,14 @@ pub fn metadata() -> Metadata {
         schema: SCHEMA,
         writer: "test".to_owned(),
         tracker: "pte".to_owned(),
-        seed: 1,
+        seed: Some(1),
         targets: "pid 1".to_owned(),
         settings: Settings {
-            sample_ns: SECOND / 70,
-            aggr_ns: SECOND,
-            update_ns: SECOND,
-            min_nr_regions: 10,
-            max_nr_regions: 1000,
+            sample_ns: Some(SECOND / 70),
+            aggr_ns: Some(SECOND),
+            update_ns: Some(SECOND),
+            min_nr_regions: Some(10),
+            max_nr_regions: Some(1000),
             cpu_budget_percent: Some(1.0),
         },
         ..Metadata::default()
@@ -83,7 +83,7 @@ fn snapshot(areas: &[Area], now: u64, method: Method) -> Snapshot {
         start: bounds[nth],
         end: bounds[nth + 1],
         nr_accesses: if area.age(now) == 0 { 70 } else { 0 },
-        age: u32::try_from(area.age(now)).unwrap(),
+        age: Some(u32::try_from(area.age(now)).unwrap()),
         unknown: false,
     };
     Snapshot {

@@ -1,8 +1,11 @@
 //! The fields of damo's JSON that a recording needs. All other fields are ignored.
+//!
+//! A field that may be missing is an `Option`: left out, null, and -1, damo's marker of a missing number, are
+//! all `None`. A missing value is never taken for 0.
 
 use serde::Deserialize;
 
-use super::quantity::{ByteCount, Count, MicrosAsNanos, Nanoseconds, Percent};
+use super::quantity::{ByteCount, Count, MicrosAsNanos, Nanoseconds, Percent, optional};
 
 /// All snapshots of one target.
 #[derive(Deserialize)]
@@ -13,11 +16,14 @@ pub(super) struct TargetRecord {
     pub snapshots: Vec<TimedRegions>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize)]
 pub(super) struct Intervals {
-    pub sample_us: MicrosAsNanos,
-    pub aggr_us: MicrosAsNanos,
-    pub ops_update_us: MicrosAsNanos,
+    #[serde(default, deserialize_with = "optional")]
+    pub sample_us: Option<MicrosAsNanos>,
+    #[serde(default, deserialize_with = "optional")]
+    pub aggr_us: Option<MicrosAsNanos>,
+    #[serde(default, deserialize_with = "optional")]
+    pub ops_update_us: Option<MicrosAsNanos>,
 }
 
 #[derive(Deserialize)]
@@ -25,7 +31,7 @@ pub(super) struct TimedRegions {
     pub start_time: Nanoseconds,
     pub end_time: Nanoseconds,
     pub regions: Vec<DamoRegion>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional")]
     pub sample_interval_us: Option<MicrosAsNanos>,
 }
 
@@ -35,8 +41,10 @@ pub(super) struct TimedRegions {
 pub(super) struct DamoRegion {
     pub start: u64,
     pub end: u64,
-    pub accesses: Accesses,
-    pub age: Age,
+    /// `None`: the file does not say.
+    pub accesses: Option<Accesses>,
+    /// `None`: the file does not say.
+    pub age: Option<Age>,
 }
 
 /// Access count of a region, in the unit of the file.
@@ -47,12 +55,12 @@ pub(super) enum Accesses {
 }
 
 impl Accesses {
-    /// The count as `nr_accesses`, of at most `max`.
+    /// The count as `nr_accesses`, of at most `max`. A share above 0 is at least one access.
     pub(super) fn to_samples(self, max: u32) -> u32 {
         match self {
             Self::Samples(samples) => samples,
             Self::Permyriad(share) => {
-                u32::try_from(u64::from(share) * u64::from(max) / 10_000).unwrap_or(u32::MAX)
+                to_u32(u64::from(share) * u64::from(max) / 10_000).max(u32::from(share > 0))
             }
         }
     }
@@ -69,7 +77,7 @@ impl Age {
     pub(super) fn to_aggregations(self, aggr_ns: u64) -> u32 {
         match self {
             Self::Aggregations(age) => age,
-            Self::Nanos(ns) => u32::try_from(ns / aggr_ns.max(1)).unwrap_or(u32::MAX),
+            Self::Nanos(ns) => to_u32(ns / aggr_ns.max(1)),
         }
     }
 }
@@ -79,38 +87,52 @@ struct RawRegion {
     start: ByteCount,
     end: ByteCount,
     #[serde(default)]
-    nr_accesses: RawAccesses,
+    nr_accesses: Option<RawAccesses>,
     #[serde(default)]
-    age: RawAge,
+    age: Option<RawAge>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize)]
 struct RawAccesses {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional")]
     samples: Option<Count>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional")]
     percent: Option<Percent>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize)]
 struct RawAge {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional")]
     usec: Option<MicrosAsNanos>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional")]
     aggr_intervals: Option<Count>,
+}
+
+impl RawAccesses {
+    fn get(&self) -> Option<Accesses> {
+        let samples = self.samples.map(|n| Accesses::Samples(to_u32(n.0)));
+        samples.or_else(|| self.percent.map(|share| Accesses::Permyriad(to_u32(share.0))))
+    }
+}
+
+impl RawAge {
+    fn get(&self) -> Option<Age> {
+        let aggregations = self.aggr_intervals.map(|n| Age::Aggregations(to_u32(n.0)));
+        aggregations.or_else(|| self.usec.map(|ns| Age::Nanos(ns.0)))
+    }
 }
 
 impl From<RawRegion> for DamoRegion {
     fn from(raw: RawRegion) -> Self {
-        let to_u32 = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        let percent = raw.nr_accesses.percent.map_or(0, |percent| to_u32(percent.0));
-        let accesses = raw.nr_accesses.samples.map(|n| Accesses::Samples(to_u32(n.0)));
-        let age = raw.age.aggr_intervals.map(|n| Age::Aggregations(to_u32(n.0)));
         Self {
             start: raw.start.0,
             end: raw.end.0,
-            accesses: accesses.unwrap_or(Accesses::Permyriad(percent)),
-            age: age.unwrap_or(Age::Nanos(raw.age.usec.map_or(0, |ns| ns.0))),
+            accesses: raw.nr_accesses.and_then(|accesses| accesses.get()),
+            age: raw.age.and_then(|age| age.get()),
         }
     }
+}
+
+fn to_u32(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }

@@ -42,8 +42,24 @@ const SIZES: Units = &[
 /// Factor to ten-thousandths.
 const PERCENT: Units = &[("%", 100.0)];
 
+/// A quantity that may be missing: left out, null, or negative, which is damo's marker of a missing number.
+pub(super) fn optional<'de, D: Deserializer<'de>, T: Quantity>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    deserializer
+        .deserialize_any(OptionalParser(T::PARSER))
+        .map(|number| number.map(T::new))
+}
+
+/// A type that [`quantity!`] declares.
+pub(super) trait Quantity {
+    const PARSER: QuantityParser;
+
+    fn new(number: u64) -> Self;
+}
+
 /// Parses one quantity to an integer.
-struct QuantityParser {
+pub(super) struct QuantityParser {
     /// Name of the quantity, for errors.
     name: &'static str,
     /// Factor of a number without a unit.
@@ -57,14 +73,21 @@ macro_rules! quantity {
         #[derive(Clone, Copy)]
         pub(super) struct $type(pub u64);
 
+        impl Quantity for $type {
+            const PARSER: QuantityParser = QuantityParser {
+                name: $name,
+                default_factor: $default_factor,
+                units: $units,
+            };
+
+            fn new(number: u64) -> Self {
+                Self(number)
+            }
+        }
+
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let parser = QuantityParser {
-                    name: $name,
-                    default_factor: $default_factor,
-                    units: $units,
-                };
-                deserializer.deserialize_any(parser).map(Self)
+                deserializer.deserialize_any(Self::PARSER).map(Self)
             }
         }
     };
@@ -110,14 +133,14 @@ impl QuantityParser {
     }
 }
 
-/// Rounds down. A negative number is damo's marker for a missing value and becomes 0.
+/// Rounds down. `None`: negative or not finite.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the conversion saturates"
 )]
 fn to_u64(number: f64) -> Option<u64> {
-    number.is_finite().then_some(number as u64)
+    (number.is_finite() && number >= 0.0).then_some(number as u64)
 }
 
 /// Removes and returns the front of `rest` up to a character that matches `stop`, and removes white space
@@ -140,7 +163,9 @@ impl Visitor<'_> for QuantityParser {
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<u64, E> {
-        Ok(self.integer(u64::try_from(number).unwrap_or(0)))
+        let positive =
+            u64::try_from(number).map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))?;
+        Ok(self.integer(positive))
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<u64, E> {
@@ -151,6 +176,50 @@ impl Visitor<'_> for QuantityParser {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
         self.parse(text)
             .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+/// Parses a quantity that may be null or negative.
+struct OptionalParser(QuantityParser);
+
+impl Visitor<'_> for OptionalParser {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} or null", self.0.name)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Option<u64>, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Option<u64>, E> {
+        self.0.visit_u64(number).map(Some)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Option<u64>, E> {
+        if number < 0 {
+            Ok(None)
+        } else {
+            self.0.visit_i64(number).map(Some)
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Option<u64>, E> {
+        if number < 0.0 {
+            Ok(None)
+        } else {
+            self.0.visit_f64(number).map(Some)
+        }
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<u64>, E> {
+        let is_missing = text.trim().starts_with('-') || text == "null" || text == "None";
+        if is_missing {
+            Ok(None)
+        } else {
+            self.0.visit_str(text).map(Some)
+        }
     }
 }
 
@@ -176,8 +245,24 @@ mod tests {
         assert_eq!(read::<Nanoseconds>("\"1 m 30 s\"").0, 90_000_000_000);
         assert_eq!(read::<Percent>("15").0, 1500);
         assert_eq!(read::<Percent>("\"7.5 %\"").0, 750);
-        assert_eq!(read::<Count>("-1").0, 0);
         assert_eq!(read::<Count>("\"max\"").0, u64::MAX);
+    }
+
+    #[test]
+    fn missing_quantity_is_not_zero() {
+        let read = |json: &str| {
+            let mut parser = serde_json::Deserializer::from_str(json);
+            optional::<_, Count>(&mut parser).map(|count| count.map(|count| count.0))
+        };
+        for missing in ["null", "-1", "-1.0", "\"-1\"", "\"null\""] {
+            assert_eq!(read(missing).unwrap(), None, "{missing}");
+        }
+        assert_eq!(read("0").unwrap(), Some(0));
+        assert_eq!(read("\"7\"").unwrap(), Some(7));
+        assert!(read("\"many\"").is_err());
+        for json in ["-1", "-0.5", "null", "\"-1\""] {
+            assert!(serde_json::from_str::<Count>(json).is_err(), "{json}: required");
+        }
     }
 
     #[test]

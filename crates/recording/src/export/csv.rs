@@ -12,7 +12,7 @@ const AGES: &str =
     "time_ns,target,pid,method,pass_ns,nr_passes,as_of_ns,table,name,min_age_s,max_age_s,bytes";
 
 /// Writes `table` of all snapshots to `out`, with a header line. Addresses and sizes are in bytes. `pid` is
-/// empty for physical memory.
+/// empty for physical memory, `age` and `age_ns` if the recording has no age.
 ///
 /// # Errors
 /// The recording cannot be read, or `out` cannot be written.
@@ -36,8 +36,8 @@ fn write_regions(snapshot: &Snapshot, out: &mut impl Write) -> std::io::Result<(
     for target in &snapshot.targets {
         let pid = or_empty(target.pid);
         for region in &target.regions {
-            let (id, nr, age) = (target.id, region.nr_accesses, region.age);
-            let age_ns = u64::from(age).saturating_mul(snapshot.aggr_ns);
+            let (id, nr) = (target.id, region.nr_accesses);
+            let (age, age_ns) = (or_empty(region.age), or_empty(region.age_ns(snapshot.aggr_ns)));
             write!(out, "{time},{id},{pid},{},{},", region.start, region.end)?;
             writeln!(out, "{nr},{max},{age},{age_ns},{}", region.unknown)?;
         }

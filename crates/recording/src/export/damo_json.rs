@@ -55,14 +55,22 @@ fn target_ids(recording: &mut Recording) -> Result<BTreeSet<u32>, ExportError> {
 }
 
 fn write_target_head(metadata: &Metadata, target: u32, out: &mut impl Write) -> io::Result<()> {
-    let Settings {
-        sample_ns,
-        aggr_ns,
-        update_ns,
-        ..
-    } = metadata.settings;
-    let (sample, aggr, update) = (sample_ns / 1000, aggr_ns / 1000, update_ns / 1000);
     write!(out, "{{\"kdamond_idx\": 0, \"context_idx\": 0, ")?;
+    write_intervals(metadata.settings, out)?;
+    write!(
+        out,
+        "\"scheme_idx\": null, \"target_id\": {target}, \"scheme_filters\": [], "
+    )?;
+    write!(out, "\"data_source\": \"unknown\", \"snapshots\": [")
+}
+
+/// damo has either all intervals or `null`.
+fn write_intervals(settings: Settings, out: &mut impl Write) -> io::Result<()> {
+    let [Some(sample), Some(aggr), Some(update)] =
+        [settings.sample_ns, settings.aggr_ns, settings.update_ns].map(|ns| ns.map(|ns| ns / 1000))
+    else {
+        return write!(out, "\"intervals\": null, ");
+    };
     write!(
         out,
         "\"intervals\": {{\"sample_us\": \"{sample}\", \"aggr_us\": \"{aggr}\", "
@@ -71,12 +79,7 @@ fn write_target_head(metadata: &Metadata, target: u32, out: &mut impl Write) -> 
         out,
         "\"ops_update_us\": \"{update}\", \"intervals_goal\": {{\"access_bp\": \"0\", \"aggrs\": \"0\", "
     )?;
-    write!(out, "\"min_sample_us\": \"0\", \"max_sample_us\": \"0\"}}}}, ")?;
-    write!(
-        out,
-        "\"scheme_idx\": null, \"target_id\": {target}, \"scheme_filters\": [], "
-    )?;
-    write!(out, "\"data_source\": \"unknown\", \"snapshots\": [")
+    write!(out, "\"min_sample_us\": \"0\", \"max_sample_us\": \"0\"}}}}, ")
 }
 
 fn write_snapshots(recording: &mut Recording, id: u32, out: &mut impl Write) -> Result<(), ExportError> {
@@ -122,19 +125,21 @@ fn write_region(region: &Region, snapshot: &Snapshot, out: &mut impl Write) -> i
         start,
         end,
         nr_accesses,
-        age,
         ..
     } = *region;
     let percent = u64::from(nr_accesses) * 100 / u64::from(snapshot.max_nr_accesses.max(1));
-    let usec = u64::from(age).saturating_mul(snapshot.aggr_ns) / 1000;
     write!(out, "{{\"start\": \"{start}\", \"end\": \"{end}\", ")?;
     write!(
         out,
         "\"nr_accesses\": {{\"samples\": {nr_accesses}, \"percent\": {percent}}}, "
     )?;
-    write!(
-        out,
-        "\"age\": {{\"usec\": \"{usec}\", \"aggr_intervals\": \"{age}\"}}, "
-    )?;
+    match region.age.zip(region.age_ns(snapshot.aggr_ns)) {
+        Some((age, ns)) => write!(
+            out,
+            "\"age\": {{\"usec\": \"{}\", \"aggr_intervals\": \"{age}\"}}, ",
+            ns / 1000
+        ),
+        None => write!(out, "\"age\": {{\"usec\": null, \"aggr_intervals\": null}}, "),
+    }?;
     write!(out, "\"probe_hits\": [], \"sz_filter_passed\": \"0\"}}")
 }

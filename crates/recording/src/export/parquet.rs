@@ -23,8 +23,8 @@ const REGIONS: &str = "message regions {
     required int64 end (INTEGER(64,false));
     required int32 nr_accesses (INTEGER(32,false));
     required int32 max_nr_accesses (INTEGER(32,false));
-    required int32 age (INTEGER(32,false));
-    required int64 age_ns (INTEGER(64,false));
+    optional int32 age (INTEGER(32,false));
+    optional int64 age_ns (INTEGER(64,false));
     required boolean unknown;
 }";
 const AGES: &str = "message ages {
@@ -102,8 +102,10 @@ struct RegionColumns {
     end: Vec<i64>,
     nr_accesses: Vec<i32>,
     max_nr_accesses: Vec<i32>,
+    /// The values that are not null, as for `pid`.
     age: Vec<i32>,
     age_ns: Vec<i64>,
+    age_levels: Vec<i16>,
     unknown: Vec<bool>,
 }
 
@@ -119,9 +121,10 @@ impl Columns for RegionColumns {
                 self.end.push(region.end.cast_signed());
                 self.nr_accesses.push(region.nr_accesses.cast_signed());
                 self.max_nr_accesses.push(snapshot.max_nr_accesses.cast_signed());
-                self.age.push(region.age.cast_signed());
-                let age_ns = u64::from(region.age).saturating_mul(snapshot.aggr_ns);
-                self.age_ns.push(age_ns.cast_signed());
+                self.age.extend(region.age.map(u32::cast_signed));
+                let age_ns = region.age_ns(snapshot.aggr_ns);
+                self.age_ns.extend(age_ns.map(u64::cast_signed));
+                self.age_levels.push(i16::from(region.age.is_some()));
                 self.unknown.push(region.unknown);
             }
         }
@@ -139,8 +142,8 @@ impl Columns for RegionColumns {
         column::<Int64Type, W>(&mut group, &self.end, None)?;
         column::<Int32Type, W>(&mut group, &self.nr_accesses, None)?;
         column::<Int32Type, W>(&mut group, &self.max_nr_accesses, None)?;
-        column::<Int32Type, W>(&mut group, &self.age, None)?;
-        column::<Int64Type, W>(&mut group, &self.age_ns, None)?;
+        column::<Int32Type, W>(&mut group, &self.age, Some(&self.age_levels))?;
+        column::<Int64Type, W>(&mut group, &self.age_ns, Some(&self.age_levels))?;
         column::<BoolType, W>(&mut group, &self.unknown, None)?;
         group.close()?;
         Ok(())

@@ -40,7 +40,7 @@ pub(super) fn limit(regions: &mut Vec<Region>, max: usize, max_nr_accesses: u32)
 fn cost(left: &Region, right: &Region, max_nr_accesses: u32) -> u128 {
     let permille =
         |region: &Region| u128::from(region.nr_accesses) * 1000 / u128::from(max_nr_accesses.max(1));
-    let log_age = |region: &Region| u128::from(region.age.saturating_add(1).ilog2());
+    let log_age = |region: &Region| u128::from(region.age.unwrap_or(0).saturating_add(1).ilog2());
     let unlike = permille(left).abs_diff(permille(right))
         + log_age(left).abs_diff(log_age(right)) * 50
         + u128::from(left.unknown != right.unknown) * 2000;
@@ -60,7 +60,7 @@ fn join(left: &Region, right: &Region) -> Region {
         start: left.start,
         end: right.end,
         nr_accesses: mean(left.nr_accesses, right.nr_accesses),
-        age: mean(left.age, right.age),
+        age: left.age.zip(right.age).map(|(left, right)| mean(left, right)),
         unknown: if left_len >= right_len {
             left.unknown
         } else {
@@ -84,7 +84,7 @@ mod tests {
             start: start * MIB,
             end: end * MIB,
             nr_accesses,
-            age,
+            age: Some(age),
             unknown: false,
         }
     }

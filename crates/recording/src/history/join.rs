@@ -183,7 +183,7 @@ fn rescale(region: &mut Region, from: &Snapshot, to: &Snapshot) {
         let scaled = u128::from(value) * u128::from(factor) / u128::from(divisor.max(1));
         u32::try_from(scaled).unwrap_or(u32::MAX)
     };
-    region.age = scaled(region.age, from.aggr_ns, to.aggr_ns);
+    region.age = region.age.map(|age| scaled(age, from.aggr_ns, to.aggr_ns));
     let accesses = scaled(
         region.nr_accesses,
         to.max_nr_accesses.into(),

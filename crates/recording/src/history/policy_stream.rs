@@ -40,10 +40,15 @@ struct Current {
     end: Option<Nanos>,
 }
 
+/// From the clock of a segment to Unix time. The agent writes the offset of every segment.
+fn offset_ns(segment: &Recording) -> i64 {
+    segment.metadata.wall_clock_offset_ns.unwrap_or_default()
+}
+
 impl Current {
     /// The next record that `query` may need: what it certainly does not need is not decoded.
     fn next(&mut self, query: &Query, is_wanted: &dyn Fn(u32) -> bool) -> Option<Result<Record, ReadError>> {
-        let offset_ns = self.recording.metadata.wall_clock_offset_ns;
+        let offset_ns = offset_ns(&self.recording);
         let part = Part {
             from_ns: query
                 .from
@@ -125,7 +130,7 @@ impl PolicyStream {
             });
             match next {
                 Some(Ok(mut record)) => {
-                    wall_clock::shift(&mut record, current.recording.metadata.wall_clock_offset_ns);
+                    wall_clock::shift(&mut record, offset_ns(&current.recording));
                     if current.end.is_none_or(|end| wall_clock::time(&record) <= end) {
                         return Some(record);
                     }
@@ -160,10 +165,7 @@ impl PolicyStream {
                 Ok(recording) => {
                     // File names are in whole milliseconds.
                     let end = self.segments.front().map(|next| next.start + Nanos::millis(1));
-                    let start = wall_clock::unix(
-                        recording.metadata.start_ns,
-                        recording.metadata.wall_clock_offset_ns,
-                    );
+                    let start = wall_clock::unix(recording.metadata.start_ns, offset_ns(&recording));
                     self.ids.begin_segment();
                     self.continuity.begin_segment(start);
                     self.current = Some(Current {

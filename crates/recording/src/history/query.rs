@@ -170,7 +170,7 @@ fn metadata(segments: &[Segment], query: &Query) -> Metadata {
     Metadata {
         targets,
         start_ns: start.max(query.from.unwrap_or_default()).0,
-        wall_clock_offset_ns: 0,
+        wall_clock_offset_ns: Some(0),
         ..metadata
     }
 }

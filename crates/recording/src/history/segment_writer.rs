@@ -198,7 +198,7 @@ impl SegmentWriter {
         }
         let metadata = Metadata {
             schema: SCHEMA,
-            wall_clock_offset_ns: self.offset_ns,
+            wall_clock_offset_ns: Some(self.offset_ns),
             start_ns: now.0,
             ..(self.make_metadata)()
         };

@@ -16,19 +16,20 @@ pub fn metadata() -> Metadata {
         arch: "x86_64".to_owned(),
         tracker: "sim".to_owned(),
         tracker_reason: "a test".to_owned(),
-        seed: 42,
-        wall_clock_offset_ns: 1_700_000_000_000_000_000,
+        seed: Some(42),
+        wall_clock_offset_ns: Some(1_700_000_000_000_000_000),
         start_ns: 1_000,
         targets: "pid 7".to_owned(),
         settings: Settings {
-            sample_ns: 5_000_000,
-            aggr_ns: 100_000_000,
-            update_ns: 1_000_000_000,
-            min_nr_regions: 10,
-            max_nr_regions: 1000,
+            sample_ns: Some(5_000_000),
+            aggr_ns: Some(100_000_000),
+            update_ns: Some(1_000_000_000),
+            min_nr_regions: Some(10),
+            max_nr_regions: Some(1000),
             cpu_budget_percent: Some(1.5),
         },
         schemes: vec!["page out what is cold".to_owned()],
+        imported: false,
     }
 }
 
@@ -37,7 +38,7 @@ pub fn region(start: u64, pages: u64, nr_accesses: u32, age: u32) -> Region {
         start,
         end: start + pages * 4096,
         nr_accesses,
-        age,
+        age: Some(age),
         unknown: false,
     }
 }

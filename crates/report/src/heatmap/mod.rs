@@ -14,7 +14,7 @@ mod view;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thermo_recording::model::{Mappings, Record, Snapshot, Target};
+use thermo_recording::model::{Mappings, Metadata, Record, Snapshot, Target, target_name};
 
 use crate::heat::{HeatSizes, rate};
 use crate::layout::Layout;
@@ -47,6 +47,8 @@ pub struct HeatmapAccumulator {
     left_out: std::collections::BTreeSet<u32>,
     /// Mapping names by target and start address, with the end address.
     names: BTreeMap<u32, BTreeMap<u64, (u64, String)>>,
+    /// [`Metadata::imported`].
+    imported: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -138,6 +140,7 @@ impl Accumulator for HeatmapAccumulator {
             TargetMap {
                 id: *id,
                 pid: target.pid,
+                name: target_name(self.imported, *id, target.pid),
                 cell_bytes: target.grid.cell_bytes(),
                 scanned: target.covered.values().any(|covered| *covered),
                 areas: target.areas(self.columns).into_iter().map(area).collect(),
@@ -157,6 +160,15 @@ impl Accumulator for HeatmapAccumulator {
 }
 
 impl HeatmapAccumulator {
+    /// An accumulator for the recording described by `metadata`.
+    #[must_use]
+    pub fn new(metadata: &Metadata) -> Self {
+        Self {
+            imported: metadata.imported,
+            ..Self::default()
+        }
+    }
+
     /// Makes columns up to the end of `snapshot`.
     fn extend_to(&mut self, snapshot: &Snapshot) {
         let origin = self.basis.start_ns;
@@ -296,8 +308,11 @@ pub struct Heatmap {
 pub struct TargetMap {
     /// Target id.
     pub id: u32,
-    /// Process id; `None` for physical memory.
+    /// Process id; `None` for physical memory, or if the recording does not say.
     pub pid: Option<u32>,
+    /// [`target_name`].
+    #[serde(skip)]
+    pub name: String,
     /// Size of a cell in bytes.
     pub cell_bytes: u64,
     /// True if a scan pass was complete. If not, there may be memory between the areas.

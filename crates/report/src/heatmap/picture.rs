@@ -6,7 +6,6 @@ use super::view::{Band, Row, TargetView, fit, label};
 use super::{ABSENT, Heatmap, UNKNOWN};
 use crate::layout::short_name;
 use crate::picture::{Anchor, CHAR_WIDTH, Item, PictureError, Rgb, Scene, palette};
-use crate::regions::target_name;
 use crate::style::percent;
 
 const WIDTH: f64 = 1200.0;
@@ -79,7 +78,7 @@ fn heading(view: &TargetView<'_>) -> String {
     let bytes = Bytes(view.target.cells() as u64 * view.target.cell_bytes);
     format!(
         "{}, {bytes}; addresses without memory are omitted",
-        target_name(view.target.pid)
+        view.target.name
     )
 }
 

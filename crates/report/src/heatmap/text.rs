@@ -7,7 +7,6 @@ use super::{ABSENT, Heatmap, UNKNOWN};
 use crate::NO_SNAPSHOTS;
 use crate::layout::short_name;
 use crate::picture::axis;
-use crate::regions::target_name;
 use crate::style::{Style, percent};
 
 /// Columns for addresses and the left border.
@@ -44,11 +43,7 @@ impl Heatmap {
         let mut text = self.title(style, &views, columns);
         for view in &views {
             if views.len() > 1 {
-                text.push_str(&format!(
-                    "{}, {}\n",
-                    target_name(view.target.pid),
-                    Bytes(bytes(view))
-                ));
+                text.push_str(&format!("{}, {}\n", view.target.name, Bytes(bytes(view))));
             }
             text.push_str(&bands_text(view, style));
         }

@@ -37,7 +37,7 @@ pub(crate) struct Row<'a> {
 pub struct FittedRow {
     /// Target id.
     pub target: u32,
-    /// Process id; `None` for physical memory.
+    /// Process id; `None` for physical memory, or if the recording does not say.
     pub pid: Option<u32>,
     /// First address.
     pub start: u64,

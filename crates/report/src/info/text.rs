@@ -37,7 +37,7 @@ impl Info {
         if let Some(budget) = self.settings.cpu_budget_percent {
             rows.push(("CPU budget", format!("{budget} % of one CPU")));
         }
-        rows.push(("seed", self.seed.to_string()));
+        rows.push(("seed", or_unknown(self.seed)));
         rows
     }
 
@@ -70,7 +70,9 @@ impl Info {
         } = self.settings;
         let initially = if is_planned { " initially" } else { "" };
         format!(
-            "{min_nr_regions} to {max_nr_regions}{initially}; at most {} in a snapshot",
+            "{} to {}{initially}; at most {} in a snapshot",
+            or_unknown(min_nr_regions),
+            or_unknown(max_nr_regions),
             self.most_regions
         )
     }
@@ -97,11 +99,17 @@ impl Info {
 }
 
 fn intervals_text(settings: &Settings, is_planned: bool) -> String {
-    let [sample, aggr, update] = [settings.sample_ns, settings.aggr_ns, settings.update_ns].map(Nanos);
+    let [sample, aggr, update] =
+        [settings.sample_ns, settings.aggr_ns, settings.update_ns].map(|ns| or_unknown(ns.map(Nanos)));
     let initially = if is_planned {
         "; initially, then chosen to fit the budget"
     } else {
         ""
     };
     format!("sample {sample}, aggregation {aggr}, update {update}{initially}")
+}
+
+/// The value, or `unknown` if the recording does not have it.
+fn or_unknown(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "unknown".to_owned(), |value| value.to_string())
 }

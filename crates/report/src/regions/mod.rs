@@ -8,7 +8,7 @@ mod text;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use thermo_recording::model::{Record, Region, Snapshot, Target};
+use thermo_recording::model::{Metadata, Record, Region, Snapshot, Target, target_name};
 use thermo_units::{Bytes, Nanos};
 
 use crate::confidence::has_data;
@@ -42,6 +42,7 @@ pub struct RegionsWriter<W: Write> {
     out: W,
     snapshots: Snapshots,
     format: Format,
+    imported: bool,
     layout: Layout,
     lines: Option<LineFormatter>,
     last: Option<Snapshot>,
@@ -68,18 +69,20 @@ struct RegionJson {
     end: u64,
     nr_accesses: u32,
     max_nr_accesses: u32,
-    age_ns: u64,
+    age_ns: Option<u64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unknown: bool,
 }
 
 impl<W: Write> RegionsWriter<W> {
-    /// A writer to `out`. Nothing is written before the first snapshot.
-    pub fn new(out: W, snapshots: Snapshots, format: Format) -> Self {
+    /// A writer to `out` for the recording described by `metadata`. Nothing is written before the first
+    /// snapshot.
+    pub fn new(metadata: &Metadata, out: W, snapshots: Snapshots, format: Format) -> Self {
         Self {
             out,
             snapshots,
             format,
+            imported: metadata.imported,
             layout: Layout::default(),
             lines: None,
             last: None,
@@ -169,7 +172,10 @@ impl<W: Write> RegionsWriter<W> {
                     region.end.to_string(),
                     region.nr_accesses.to_string(),
                     snapshot.max_nr_accesses.to_string(),
-                    age_ns(region, snapshot).to_string(),
+                    region
+                        .age_ns(snapshot.aggr_ns)
+                        .map(|ns| ns.to_string())
+                        .unwrap_or_default(),
                     region.unknown.to_string(),
                     self.layout
                         .mapping_name(target.id, region.start, region.end)
@@ -208,7 +214,7 @@ impl<W: Write> RegionsWriter<W> {
         writeln!(
             self.out,
             "{}, {} regions, {} unknown",
-            target_name(target.pid),
+            target_name(self.imported, target.id, target.pid),
             target.regions.len(),
             Bytes(unknown_bytes(target))
         )?;
@@ -231,22 +237,13 @@ fn unknown_bytes(target: &Target) -> u64 {
         .sum()
 }
 
-/// `process 12` or `physical memory`.
-pub(crate) fn target_name(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "physical memory".to_owned(), |pid| format!("process {pid}"))
-}
-
-fn age_ns(region: &Region, snapshot: &Snapshot) -> u64 {
-    u64::from(region.age).saturating_mul(snapshot.aggr_ns)
-}
-
 fn snapshot_json(snapshot: &Snapshot) -> SnapshotJson {
     let region = |region: &Region| RegionJson {
         start: region.start,
         end: region.end,
         nr_accesses: region.nr_accesses,
         max_nr_accesses: snapshot.max_nr_accesses,
-        age_ns: age_ns(region, snapshot),
+        age_ns: region.age_ns(snapshot.aggr_ns),
         unknown: region.unknown,
     };
     let target = |target: &Target| TargetJson {

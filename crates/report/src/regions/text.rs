@@ -6,7 +6,6 @@
 use thermo_recording::model::{Region, Snapshot};
 use thermo_units::{Bytes, Nanos};
 
-use super::age_ns;
 use crate::heat::rate;
 use crate::style::{Style, percent};
 
@@ -56,7 +55,6 @@ impl LineFormatter {
         }
         let (style, bar) = (self.style, self.bar);
         let size = region.end.saturating_sub(region.start);
-        let age = age_ns(region, snapshot);
         let line = &mut self.line;
         line.clear();
         push_address(line, region.start);
@@ -72,8 +70,12 @@ impl LineFormatter {
             });
             line.extend_from_slice(shown.as_bytes());
         }
-        let shown = self.ages.cell(age, || format!("  {:>10}", Nanos(age)));
-        line.extend_from_slice(shown.as_bytes());
+        if let Some(age) = region.age_ns(snapshot.aggr_ns) {
+            let shown = self.ages.cell(age, || format!("  {:>10}", Nanos(age)));
+            line.extend_from_slice(shown.as_bytes());
+        } else {
+            line.extend_from_slice(b"     unknown");
+        }
         if !name.is_empty() {
             line.extend_from_slice(b"  ");
             line.extend_from_slice(style.cut(name, self.name_width).as_bytes());

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use serde_json::{Value, json};
 use thermo_engine::budget::Method;
-use thermo_recording::model::{AccessTables, Note, Record, Region, Snapshot, Target};
+use thermo_recording::model::{AccessTables, Metadata, Note, Record, Region, Snapshot, Target};
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
 use thermo_report::info::InfoAccumulator;
@@ -26,7 +26,7 @@ fn report<A: Accumulator>(accumulator: A, records: Vec<Record>) -> A::Report {
 }
 
 fn regions(snapshots: Snapshots, records: &[Record]) -> Value {
-    let mut writer = RegionsWriter::new(Vec::new(), snapshots, Format::Json);
+    let mut writer = RegionsWriter::new(&Metadata::default(), Vec::new(), snapshots, Format::Json);
     for record in records {
         writer.add(record).unwrap();
     }
@@ -39,7 +39,7 @@ fn snapshot(n: u64, regions: &[(u64, u64, u32)]) -> Record {
         start,
         end,
         nr_accesses,
-        age: 3,
+        age: Some(3),
         unknown: false,
     };
     Record::Snapshot(Snapshot {

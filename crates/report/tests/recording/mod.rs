@@ -25,19 +25,20 @@ pub fn metadata() -> Metadata {
         arch: "x86_64".to_owned(),
         tracker: "pte".to_owned(),
         tracker_reason: "page tables can be read through BPF".to_owned(),
-        seed: 42,
-        wall_clock_offset_ns: 1_700_000_000_000_000_000,
+        seed: Some(42),
+        wall_clock_offset_ns: Some(1_700_000_000_000_000_000),
         start_ns: 1_000 * MS,
         targets: "process 4242 (redis-server) and its children".to_owned(),
         settings: Settings {
-            sample_ns: 5 * MS,
-            aggr_ns: 100 * MS,
-            update_ns: 1_000 * MS,
-            min_nr_regions: 10,
-            max_nr_regions: 1_000,
+            sample_ns: Some(5 * MS),
+            aggr_ns: Some(100 * MS),
+            update_ns: Some(1_000 * MS),
+            min_nr_regions: Some(10),
+            max_nr_regions: Some(1_000),
             cpu_budget_percent: Some(1.0),
         },
         schemes: vec!["page out memory not accessed for 5 s".to_owned()],
+        imported: false,
     }
 }
 
@@ -201,7 +202,7 @@ fn server(n: u64, all: u64) -> Vec<Region> {
         start,
         end,
         nr_accesses,
-        age,
+        age: Some(age),
         unknown: false,
     };
     vec![
@@ -227,7 +228,7 @@ fn child(n: u64) -> Vec<Region> {
         start,
         end,
         nr_accesses,
-        age: 1,
+        age: Some(1),
         unknown: false,
     };
     let regions = [

@@ -47,7 +47,7 @@ impl RecordingSource {
             reader.add(&record?);
         }
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        let ids = process_ids(&reader.processes);
+        let ids = process_ids(&reader.metadata, &reader.processes);
         Ok(reader.finish(format!("replay of {name}"), ids))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thermo_agent::api::{Decision, DecisionKind, UnixMillis};
-use thermo_recording::model::{Metadata, Record, SchemeApplied};
+use thermo_recording::model::{Metadata, Record, SchemeApplied, target_name};
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::layout::short_name;
 use thermo_report::tables::SnapshotTables;
@@ -16,12 +16,12 @@ use crate::source::frames::Frames;
 /// Maximum number of decisions kept: the first ones.
 const MAX_DECISIONS: usize = 1 << 16;
 
-/// A time of a recording as Unix time.
+/// A time of a recording as Unix time; on its own clock if it has no wall-clock time.
 pub(super) fn unix_ms(metadata: &Metadata, time_ns: u64) -> UnixMillis {
-    time_ns.saturating_add_signed(metadata.wall_clock_offset_ns) / 1_000_000
+    time_ns.saturating_add_signed(metadata.wall_clock_offset_ns.unwrap_or(0)) / 1_000_000
 }
 
-/// A target of the recording: a process, or physical memory.
+/// A target of the recording: a process, physical memory, or, in recordings of other programs, either.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pid: Option<u32>,
@@ -30,7 +30,7 @@ pub(super) struct Process {
 
 /// Reads records, in their order.
 pub(super) struct Reader {
-    metadata: Metadata,
+    pub(super) metadata: Metadata,
     layout: Layout,
     frames: Frames,
     map: HeatmapAccumulator,
@@ -43,10 +43,10 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(metadata: Metadata) -> Self {
         Self {
-            metadata,
             layout: Layout::default(),
             frames: Frames::default(),
-            map: HeatmapAccumulator::default(),
+            map: HeatmapAccumulator::new(&metadata),
+            metadata,
             processes: BTreeMap::new(),
             applied: BTreeMap::new(),
             decisions: Vec::new(),
@@ -134,13 +134,16 @@ impl Reader {
 }
 
 /// The targets of a plain recording: each process with its executable.
-pub(super) fn process_ids(processes: &BTreeMap<u32, Process>) -> BTreeMap<u32, TargetId> {
+pub(super) fn process_ids(
+    metadata: &Metadata,
+    processes: &BTreeMap<u32, Process>,
+) -> BTreeMap<u32, TargetId> {
     let mut seen = BTreeSet::new();
     let id = |(number, process): (&u32, &Process)| {
         let mut name = match (process.pid, &process.executable) {
             (Some(pid), Some(executable)) => format!("{executable} {pid}"),
             (Some(pid), None) => format!("pid {pid}"),
-            (None, _) => "physical memory".to_owned(),
+            (None, _) => target_name(metadata.imported, *number, None),
         };
         // A process that changed its executable has two numbers.
         if !seen.insert(name.clone()) {

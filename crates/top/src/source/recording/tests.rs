@@ -57,7 +57,7 @@ fn note(kind: &str) -> Record {
 fn source() -> RecordingSource {
     let metadata = Metadata {
         schemes: vec!["page out".to_owned()],
-        wall_clock_offset_ns: 1_000_000 * SECOND as i64,
+        wall_clock_offset_ns: Some(1_000_000 * SECOND as i64),
         ..Metadata::default()
     };
     let mapping = Mapping {
@@ -81,7 +81,7 @@ fn source() -> RecordingSource {
     for record in records.iter().chain(&[snapshot(2), scheme(2, 150), snapshot(3)]) {
         reader.add(record);
     }
-    let ids = process_ids(&reader.processes);
+    let ids = process_ids(&reader.metadata, &reader.processes);
     reader.finish("replay".to_owned(), ids)
 }
 
