@@ -161,6 +161,7 @@ def test_metadata_says_what_was_recorded() -> None:
     metadata = thermocline.open(RECORDING).metadata
     assert metadata.schema == 2
     assert metadata.writer.startswith("thermo ")
+    assert metadata.settings.aggr_ns is not None
     assert metadata.settings.aggr_ns > 0
     assert metadata.schemes
 
