@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use thermo_engine::scheme::{Quota, SchemeState};
-use thermo_report::{Basis, NO_SNAPSHOTS};
+use thermo_report::Basis;
 use thermo_units::{Bytes, Nanos};
 
 use crate::machine::Detail;
@@ -214,7 +214,7 @@ fn file_forecast(policy: &Policy, facts: &Facts, warm_up: Nanos, shares: [f64; 3
 /// Why the recording has no answer for `policy`.
 fn cannot_tell(policy: &Policy, facts: &Facts) -> Option<String> {
     if facts.basis.snapshots == 0 {
-        return Some(NO_SNAPSHOTS.trim_end_matches('.').to_owned());
+        return Some(facts.basis.no_data().trim_end_matches('.').to_owned());
     }
     let (age, index) = policy.warm_up(facts.aggr)?;
     let (covered, needed) = (facts.basis.span(), age * 2);

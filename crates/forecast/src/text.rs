@@ -1,6 +1,5 @@
 //! The forecast as text: a table with one column for each file.
 
-use thermo_report::NO_SNAPSHOTS;
 use thermo_report::style::{Table, percent};
 use thermo_units::{Bytes, Nanos};
 
@@ -12,7 +11,7 @@ impl Forecast {
     #[must_use]
     pub fn text(&self) -> String {
         if self.basis.snapshots == 0 {
-            return format!("{NO_SNAPSHOTS}\n");
+            return format!("{}\n{}", self.basis.no_data(), self.basis.text());
         }
         let mut text = format!("Forecast, {}", self.basis.summary());
         if let Some(resident) = self.resident_bytes {

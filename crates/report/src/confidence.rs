@@ -15,8 +15,11 @@ const FEW: u64 = 5;
 pub struct Basis {
     /// Snapshots with at least one live target.
     pub snapshots: u64,
-    /// Number of those snapshots taken before any target completed its first scan pass. Memory that the pass
-    /// had not reached is unknown in them.
+    /// Snapshots without a live target.
+    #[serde(skip)]
+    pub empty_snapshots: u64,
+    /// Number of those snapshots with a target that were taken before any target completed its first scan
+    /// pass. Memory that the pass had not reached is unknown in them.
     pub snapshots_before_first_pass: u64,
     /// Start of the first snapshot, on the clock of the recording.
     pub start_ns: u64,
@@ -59,6 +62,10 @@ impl Basis {
                 self.snapshots_before_first_pass += u64::from(is_before_first_pass(snapshot));
                 Some(snapshot)
             }
+            Record::Snapshot(_) => {
+                self.empty_snapshots += 1;
+                None
+            }
             Record::Note(note) if note.kind == "warning" => {
                 self.warn(&note.text);
                 None
@@ -77,6 +84,17 @@ impl Basis {
         } else {
             self.more_warnings += 1;
         }
+    }
+
+    /// Why there is no data, as a sentence; for a recording without a snapshot that has data.
+    #[must_use]
+    pub fn no_data(&self) -> String {
+        crate::no_data(self.empty_snapshots)
+    }
+
+    /// [`Basis::no_data`] on a line, and the warnings: the reason may be among them.
+    pub(crate) fn no_data_text(&self) -> String {
+        format!("{}\n{}", self.no_data(), self.text())
     }
 
     /// Time from the start of the first snapshot to the end of the last.

@@ -13,7 +13,7 @@ use crate::ages::{self, AgeBytes};
 use crate::layout::Layout;
 use crate::style::{Style, Table, csv_text, percent};
 use crate::tables::{LastKnown, SnapshotTables, TargetTables};
-use crate::{Accumulator, Basis, NO_SNAPSHOTS};
+use crate::{Accumulator, Basis};
 
 /// Schema version of this report's JSON.
 pub const SCHEMA: u32 = 2;
@@ -194,7 +194,7 @@ impl Idle {
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         if self.basis.snapshots == 0 {
-            return format!("{NO_SNAPSHOTS}\n");
+            return self.basis.no_data_text();
         }
         let mut text = format!(
             "Idle memory of {} resident, in the last of {}\n",

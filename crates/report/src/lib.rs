@@ -45,9 +45,15 @@ pub use style::Style;
 /// Schema version of the JSON of reports that have no `SCHEMA` of their own.
 pub const SCHEMA: u32 = 1;
 
-/// The text of every report without data.
-pub const NO_SNAPSHOTS: &str =
-    "The recording has no snapshot with a live target: it ended within the first aggregation interval.";
+/// Why a report has no data, as a sentence. `empty_snapshots`: snapshots of the recording, all without data.
+#[must_use]
+pub fn no_data(empty_snapshots: u64) -> String {
+    match empty_snapshots {
+        0 => "The recording has no snapshot: it ended within the first aggregation interval.".to_owned(),
+        1 => "The recording has one snapshot, without memory of a live target.".to_owned(),
+        nr => format!("The recording has {nr} snapshots, none with memory of a live target."),
+    }
+}
 
 /// Builds one report from the records of a recording.
 pub trait Accumulator {

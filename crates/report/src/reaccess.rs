@@ -12,7 +12,7 @@ use thermo_units::{Bytes, Nanos};
 
 use crate::ages::{self, Missing};
 use crate::style::{Style, Table, csv_text, percent};
-use crate::{Accumulator, Basis, NO_SNAPSHOTS};
+use crate::{Accumulator, Basis};
 
 /// Schema version of this report's JSON.
 pub const SCHEMA: u32 = 2;
@@ -141,12 +141,13 @@ impl ReaccessAccumulator {
 impl Reaccess {
     /// Why the recording has no re-accesses at all; `None` if it has some.
     #[must_use]
-    pub fn unavailable_reason(&self) -> Option<&'static str> {
+    pub fn unavailable_reason(&self) -> Option<String> {
         match (self.basis.snapshots, self.has_tables) {
-            (0, _) => Some(NO_SNAPSHOTS),
+            (0, _) => Some(self.basis.no_data()),
             (_, false) => Some(
                 "The recording has no access tables, and re-accesses cannot be derived from regions. Record again with \
-                 this version of thermo, without --tracker kdamond.",
+                 this version of thermo, without --tracker kdamond."
+                    .to_owned(),
             ),
             _ => None,
         }
@@ -156,7 +157,7 @@ impl Reaccess {
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         if let Some(reason) = self.unavailable_reason() {
-            return format!("{reason}\n");
+            return format!("{reason}\n{}", self.basis.text());
         }
         let mut text = format!(
             "Memory accessed again after it was idle, {}\n",

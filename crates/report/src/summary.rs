@@ -8,6 +8,7 @@ use serde::Serialize;
 use thermo_recording::model::{Metadata, Record, Totals};
 use thermo_units::Bytes;
 
+use crate::Accumulator;
 use crate::ages;
 use crate::heat::{COLD_FROM_S, HeatSizes, Share};
 use crate::heatmap::{Heatmap, HeatmapAccumulator};
@@ -16,7 +17,6 @@ use crate::own_cost::OwnCost;
 use crate::style::{Style, Table, percent};
 use crate::tables::LastKnown;
 use crate::wss::{Wss, WssAccumulator};
-use crate::{Accumulator, NO_SNAPSHOTS};
 
 /// Schema version of this report's JSON.
 pub const SCHEMA: u32 = 2;
@@ -177,7 +177,7 @@ impl Summary {
             self.cost.slow_down_text()
         );
         if self.wss.basis.snapshots == 0 {
-            return format!("{NO_SNAPSHOTS}\n{cost}");
+            return self.wss.basis.no_data_text() + &cost;
         }
         let mut text = format!(
             "Memory of {}, {} resident\n",

@@ -12,7 +12,7 @@ use thermo_report::regions::{Format, RegionsWriter, Snapshots};
 use thermo_report::schemes::SchemesAccumulator;
 use thermo_report::summary::SummaryAccumulator;
 use thermo_report::wss::WssAccumulator;
-use thermo_report::{Accumulator, NO_SNAPSHOTS, Style, accumulate};
+use thermo_report::{Accumulator, Style, accumulate, no_data};
 
 mod recording;
 
@@ -135,7 +135,7 @@ fn lines_fit_terminal_width() {
 #[test]
 fn reports_without_snapshots_print_one_sentence() {
     let style = Style::default();
-    let sentence = format!("{NO_SNAPSHOTS}\n");
+    let sentence = format!("{}\n", no_data(0));
     assert_eq!(report(WssAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(report(HeatmapAccumulator::default(), 0).text(&style), sentence);
     assert_eq!(report(IdleAccumulator::default(), 0).text(&style), sentence);
@@ -149,7 +149,7 @@ fn reports_without_snapshots_print_one_sentence() {
     assert!(
         report(HeatmapAccumulator::default(), 0)
             .svg()
-            .contains(NO_SNAPSHOTS)
+            .contains(&no_data(0))
     );
     assert!(report(WssAccumulator::default(), 0).png().is_ok());
 }

@@ -80,6 +80,8 @@ impl Discovery {
                 Ok(()) => pending_pids.push(pid),
                 // A command may have ended already and left a background process.
                 Err(TargetError::NoProcess { .. }) if spec.orphans => {}
+                // Processes that the command starts later can be monitored.
+                Err(TargetError::FirstThreadEnded { .. }) if spec.orphans => pending_pids.push(pid),
                 Err(error) => return Err(error),
             }
         }
@@ -331,6 +333,9 @@ fn check(root: &Path, pid: u32, own_pid: u32) -> Result<(), TargetError> {
             tid: pid,
             pid: status.tgid,
         });
+    }
+    if stat.has_ended() {
+        return Err(TargetError::FirstThreadEnded { pid, comm: stat.comm });
     }
     maps::read(root, pid)
         .map(drop)

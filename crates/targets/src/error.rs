@@ -28,6 +28,17 @@ pub enum TargetError {
         /// The process of the thread.
         pid: u32,
     },
+    /// The first thread of the process has ended; others run on.
+    #[error(
+        "process {pid} ({comm}) continues without its first thread: the kernel shows and advises memory only by the \
+         number of that thread, so the process cannot be monitored or advised"
+    )]
+    FirstThreadEnded {
+        /// The number given.
+        pid: u32,
+        /// The name of the process.
+        comm: String,
+    },
     /// The process is a kernel thread.
     #[error(
         "process {pid} ({comm}) is a kernel thread and has no memory of its own: name the process of a program"

@@ -23,6 +23,10 @@ pub struct TrackedProcesses {
     root: PathBuf,
     discovery: Discovery,
     rule: LayoutRule,
+    /// The control group of the targets, as the user named it.
+    cgroup: Option<String>,
+    /// Why the memory of a process could not be read: the first error.
+    unreadable: Option<String>,
     processes: Processes,
     /// Targets whose accessed bits `fork()` copied, and that were not checked yet.
     freshly_forked: BTreeSet<TargetId>,
@@ -49,6 +53,8 @@ impl TrackedProcesses {
         Ok(Self {
             root: root.to_owned(),
             rule: spec.layout,
+            cgroup: spec.cgroup.clone(),
+            unreadable: None,
             discovery: Discovery::new(root, spec)?,
             processes: Processes::new(),
             freshly_forked: BTreeSet::new(),
@@ -80,10 +86,13 @@ impl TrackedProcesses {
             .values()
             .map(|process| (process.id, process.pid))
             .collect();
-        let layouts = pids
+        let layouts: Vec<TargetLayout> = pids
             .into_iter()
             .filter_map(|(id, pid)| self.layout(id, pid))
             .collect();
+        if self.last_update.is_none() && layouts.is_empty() {
+            self.warn_of_no_layout();
+        }
         self.last_update = Some(now);
         Ok(layouts)
     }
@@ -181,7 +190,10 @@ impl TrackedProcesses {
                 None
             }
             // The process is alive, but may not be read. A later update tries again.
-            Err(_) => None,
+            Err(error) => {
+                self.unreadable.get_or_insert_with(|| error.to_string());
+                None
+            }
         }
     }
 
@@ -216,6 +228,16 @@ impl TrackedProcesses {
                  number of that thread, so the process is not monitored any more"
             ));
         }
+    }
+
+    /// Warns that the first update found nothing to monitor, and says why.
+    fn warn_of_no_layout(&mut self) {
+        let why = match (&self.unreadable, &self.cgroup) {
+            (Some(why), _) => format!("no process can be monitored: {why}"),
+            (None, Some(path)) if self.processes.is_empty() => format!("control group {path} has no process"),
+            _ => return,
+        };
+        self.warnings.push(why);
     }
 
     /// The ranges of a process to monitor, and the backing of its mappings.

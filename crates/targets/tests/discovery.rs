@@ -249,12 +249,18 @@ fn exec_makes_a_new_target() {
 
 #[test]
 fn process_without_first_thread_stays_a_target() {
-    let machine = Machine::new(&[FakeProcess {
+    let machine = Machine::new(&[process(5, 1)]);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
+    machine.put(FakeProcess {
         threads: 3,
         state: 'Z',
         ..process(5, 1)
-    }]);
-    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
+    });
+    assert!(
+        machine
+            .refusal(TargetSpec::for_pids(&[5]))
+            .contains("process 5 (redis-server) continues without its first thread")
+    );
     discovery.update().unwrap();
     assert_eq!(pids(&discovery), [5]);
     machine.put(FakeProcess {

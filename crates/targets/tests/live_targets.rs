@@ -209,6 +209,8 @@ fn processes_of_a_control_group_are_targets() {
     assert_eq!(program.line(), "up");
     let mut tracked = track(TargetSpec::for_cgroup(&format!("/{name}")));
     assert!(tracked.update().unwrap().is_empty() && tracked.any_left());
+    let warnings = tracked.take_warnings();
+    assert_eq!(warnings, [format!("control group /{name} has no process")]);
     group.group().add(program.pid()).unwrap();
     let pid = Some(program.pid());
     update_until(&mut tracked, "it joins", |_, layouts| {
@@ -221,14 +223,13 @@ fn processes_of_a_control_group_are_targets() {
     assert!(!dir.exists() && !tracked.any_left());
 }
 
-/// A program whose first thread ends while another thread continues. In Python, because that needs no
-/// compiler.
+/// A program whose first thread ends after it read a line, while another thread continues. In Python, because
+/// that needs no compiler.
 const ENDS_FIRST_THREAD: &str = "
 import ctypes, sys, threading
-def wait():
-    print('ready', flush=True)
-    sys.stdin.read()
-threading.Thread(target=wait).start()
+print('ready', flush=True)
+sys.stdin.readline()
+threading.Thread(target=sys.stdin.read).start()
 ctypes.CDLL(None).pthread_exit(None)
 ";
 
@@ -240,7 +241,10 @@ fn process_without_first_thread_is_skipped_with_warning() {
         return;
     };
     assert_eq!(program.line(), "ready");
-    let mut tracked = track(TargetSpec::for_pids(&[program.pid()]));
+    let spec = TargetSpec::for_pids(&[program.pid()]);
+    let mut tracked = track(spec.clone());
+    assert_eq!(tracked.update().unwrap().len(), 1);
+    program.write("end\n");
     update_until(&mut tracked, "its first thread ends", |_, layouts| {
         layouts.is_empty()
     });
@@ -251,6 +255,11 @@ fn process_without_first_thread_is_skipped_with_warning() {
     );
     assert!(tracked.update().unwrap().is_empty() && tracked.any_left());
     assert!(tracked.take_warnings().is_empty(), "one warning");
+    let refusal = TrackedProcesses::new(root(), spec).err().unwrap().to_string();
+    assert!(
+        refusal.contains("continues without its first thread"),
+        "{refusal}"
+    );
 }
 
 /// Maps 4 MiB twice without access: the first was written before. Prints both addresses.

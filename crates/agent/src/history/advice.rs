@@ -14,7 +14,7 @@ impl Past {
     pub fn advice(&self, period: &Period, now_ms: UnixMillis) -> Result<serde_json::Value, Refusal> {
         let span = Span::new(period, now_ms)?;
         let watched = self.report(period, span, true, AdviceAccumulator::default())?;
-        if watched.is_empty() {
+        if watched.unavailable_reason().is_some() {
             return Err(Refusal::Unavailable(format!(
                 "the history has no snapshot of {:?} in this period yet: ask for a longer one",
                 period.target

@@ -14,7 +14,7 @@ use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
 use thermo_units::{Bytes, Nanos, Permille, printable};
 
-use super::hint::run_cancellable;
+use super::hint::{run_cancellable, warn};
 use crate::args::TargetsOrSystem;
 use crate::privileges;
 use crate::session::Progress;
@@ -68,6 +68,7 @@ impl Pagein {
         interrupt::listen().context("cannot handle Ctrl-C")?;
         privileges::keep_only(privileges::HINT)?;
         processes.update()?;
+        warn(&mut processes);
         let candidates = candidates(root, &processes)?;
         let report = self.bring_back(root, &candidates)?;
         if self.json {
@@ -152,6 +153,7 @@ impl Report {
     fn text(&self, nr_processes: usize) -> String {
         if self.in_swap() == Bytes::ZERO {
             let processes = match nr_processes {
+                0 => return "there is no process to bring memory back for\n".to_owned(),
                 1 => "the process".to_owned(),
                 nr => format!("the {nr} processes"),
             };
@@ -240,6 +242,10 @@ mod tests {
 
     #[test]
     fn text_without_swapped_memory_counts_processes() {
+        assert_eq!(
+            report(Vec::new()).text(0),
+            "there is no process to bring memory back for\n"
+        );
         assert_eq!(report(Vec::new()).text(1), "nothing of the process is in swap\n");
         assert_eq!(
             report(Vec::new()).text(3),

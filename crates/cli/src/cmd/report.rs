@@ -202,7 +202,7 @@ fn wss(
 fn reaccess(source: &Source, format: OutputFormat) -> anyhow::Result<Exit> {
     let (reaccess, exit) = source.sum_up(|_| ReaccessAccumulator::default())?;
     if let Some(why) = reaccess.unavailable_reason() {
-        return Ok(no_data(source, why));
+        return Ok(no_data(source, &why));
     }
     format.print(&reaccess)?;
     Ok(exit)

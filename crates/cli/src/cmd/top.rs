@@ -109,7 +109,11 @@ fn with_way_out(error: TopError) -> anyhow::Error {
 fn recording(path: &Path) -> anyhow::Result<Box<dyn Source>> {
     let source = RecordingSource::read(path)?;
     if source.is_empty() {
-        bail!("{}: {}", path.display(), thermo_report::NO_SNAPSHOTS);
+        bail!(
+            "{}: {}",
+            path.display(),
+            thermo_report::no_data(source.empty_snapshots())
+        );
     }
     Ok(Box::new(source))
 }

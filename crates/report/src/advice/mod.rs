@@ -168,10 +168,10 @@ impl Accumulator for AdviceAccumulator {
 }
 
 impl Watched {
-    /// Whether the recording has any data.
+    /// Why there is no data, as a sentence; `None` if there is some.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.idle.basis.snapshots == 0
+    pub fn unavailable_reason(&self) -> Option<String> {
+        (self.idle.basis.snapshots == 0).then(|| self.idle.basis.no_data())
     }
 
     /// The advice.

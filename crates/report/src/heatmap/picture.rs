@@ -50,7 +50,7 @@ impl Heatmap {
         ));
         let mut y = TOP;
         if self.targets.is_empty() {
-            scene.text(LEFT, y + 10.0, Anchor::Left, crate::NO_SNAPSHOTS);
+            scene.text(LEFT, y + 10.0, Anchor::Left, self.basis.no_data());
             scene.height = 100;
             return scene;
         }

@@ -4,7 +4,6 @@ use thermo_units::{Bytes, Nanos};
 
 use super::view::{Band, Row, TargetView, fit, label};
 use super::{ABSENT, Heatmap, UNKNOWN};
-use crate::NO_SNAPSHOTS;
 use crate::layout::short_name;
 use crate::picture::axis;
 use crate::style::{Style, percent};
@@ -35,7 +34,7 @@ impl Heatmap {
     /// The heatmap with axes and legend.
     pub(crate) fn map_text(&self, style: &Style) -> String {
         if self.targets.is_empty() {
-            return format!("{NO_SNAPSHOTS}\n");
+            return self.basis.no_data_text();
         }
         let columns = style.width.saturating_sub(LEFT + RIGHT).clamp(16, 240);
         let (targets, others) = self.largest((style.height / 3).max(1));

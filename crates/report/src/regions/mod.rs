@@ -14,7 +14,7 @@ use thermo_units::{Bytes, Nanos};
 use crate::confidence::has_data;
 use crate::layout::short_name;
 use crate::style::Style;
-use crate::{Layout, NO_SNAPSHOTS, SCHEMA};
+use crate::{Layout, SCHEMA};
 use text::LineFormatter;
 
 /// The snapshots to write.
@@ -48,6 +48,8 @@ pub struct RegionsWriter<W: Write> {
     last: Option<Snapshot>,
     start_ns: Option<u64>,
     written: u64,
+    /// Snapshots without data.
+    empty: u64,
 }
 
 /// A snapshot as JSON.
@@ -88,6 +90,7 @@ impl<W: Write> RegionsWriter<W> {
             last: None,
             start_ns: None,
             written: 0,
+            empty: 0,
         }
     }
 
@@ -108,6 +111,10 @@ impl<W: Write> RegionsWriter<W> {
                     }
                 }
             }
+            Record::Snapshot(_) => {
+                self.empty += 1;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -125,7 +132,7 @@ impl<W: Write> RegionsWriter<W> {
         }
         match self.format {
             Format::Json => writeln!(self.out, "]}}")?,
-            Format::Text(_) if self.written == 0 => writeln!(self.out, "{NO_SNAPSHOTS}")?,
+            Format::Text(_) if self.written == 0 => writeln!(self.out, "{}", crate::no_data(self.empty))?,
             Format::Text(_) | Format::Csv => {}
         }
         self.out.flush()?;

@@ -3,7 +3,6 @@
 use thermo_units::{Bytes, Nanos};
 
 use super::{Window, Wss};
-use crate::NO_SNAPSHOTS;
 use crate::ages;
 use crate::picture::{LineChart, PictureError};
 use crate::style::{Style, Table, csv_text, percent};
@@ -16,7 +15,7 @@ impl Wss {
     #[must_use]
     pub fn text(&self, style: &Style) -> String {
         if self.basis.snapshots == 0 {
-            return format!("{NO_SNAPSHOTS}\n");
+            return self.basis.no_data_text();
         }
         let mut text = self.rows(style);
         if !self.windows.is_empty() {
@@ -128,7 +127,7 @@ impl Wss {
             ),
             lines: self.windows.iter().filter(is_drawn).map(line).collect(),
             empty: match self.basis.snapshots {
-                0 => NO_SNAPSHOTS.to_owned(),
+                0 => self.basis.no_data(),
                 _ => ages::missing_text(&self.missing).trim_end().to_owned(),
             },
         }

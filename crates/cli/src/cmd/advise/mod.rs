@@ -206,8 +206,8 @@ impl Advise {
 
     /// Prints the advice and writes the files.
     fn answer(&self, seen: Seen) -> anyhow::Result<Exit> {
-        if seen.watched.is_empty() {
-            bail!("{}", thermo_report::NO_SNAPSHOTS);
+        if let Some(why) = seen.watched.unavailable_reason() {
+            bail!(why);
         }
         if self.tiers.tiers {
             match self.json {

@@ -23,7 +23,7 @@ use thermo_kernel::cgroup::Group;
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
-use thermo_units::{AddrRange, Bytes, Nanos};
+use thermo_units::{AddrRange, Bytes, Nanos, printable};
 
 use crate::args::{candidates, number};
 use crate::privileges;
@@ -175,7 +175,8 @@ impl Hint {
         }
         interrupt::listen().context("cannot handle Ctrl-C")?;
         privileges::keep_only(privileges::HINT)?;
-        let (processes, hints) = self.hints(processes, host)?;
+        let (mut processes, hints) = self.hints(processes, host)?;
+        warn(&mut processes);
         if interrupt::requested() {
             return Ok(Exit::Interrupted);
         }
@@ -183,7 +184,8 @@ impl Hint {
         if self.json {
             results::print_json(self.action, self.dry_run, &rows)?;
         } else {
-            results::print_text(self.action, &rows)?;
+            let nothing = self.nothing_text(processes.processes().len());
+            results::print_text(self.action, &rows, &nothing)?;
         }
         let skipped = rows.iter().flat_map(|row| &row.hinted.skipped);
         let skipped = skipped.filter_map(|(why, _)| match why {
@@ -256,6 +258,16 @@ impl Hint {
         Ok((processes, hints))
     }
 
+    /// Why there is no range to advise.
+    fn nothing_text(&self, nr_processes: usize) -> String {
+        let missing = match (nr_processes, self.memory.idle_for) {
+            (0, _) => "there is no process to advise".to_owned(),
+            (_, Some(time)) => format!("no selected memory was idle for {time}"),
+            _ => "no memory matches".to_owned(),
+        };
+        format!("{missing}, so nothing was done\n")
+    }
+
     fn apply(&self, processes: &TrackedProcesses, hints: &[RangeHint]) -> anyhow::Result<Vec<Row>> {
         let limits = Limits {
             max_bytes: self.max_bytes,
@@ -292,6 +304,13 @@ impl Hint {
 fn nothing_was_done(action: Action, advised: Bytes, mut skipped: impl Iterator<Item = Skip>) -> bool {
     let is_good = |why: Skip| matches!(why, Skip::DryRun | Skip::Resident | Skip::OnNode);
     action != Action::Stat && advised == Bytes::ZERO && !skipped.any(is_good)
+}
+
+/// Prints why processes are left out.
+pub fn warn(processes: &mut TrackedProcesses) {
+    for warning in processes.take_warnings() {
+        eprintln!("thermo: {}", printable(&warning));
+    }
 }
 
 /// Runs `f`, and sets `cancel` when Ctrl-C is pressed.

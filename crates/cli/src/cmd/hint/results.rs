@@ -64,15 +64,15 @@ pub fn print_json(action: Action, dry_run: bool, rows: &[Row]) -> std::io::Resul
     }))
 }
 
-/// Prints a line for each process.
-pub fn print_text(action: Action, rows: &[Row]) -> std::io::Result<()> {
-    output::text(&printable(&text(action, rows)))
+/// Prints a line for each process, or `nothing` if there is no row.
+pub fn print_text(action: Action, rows: &[Row], nothing: &str) -> std::io::Result<()> {
+    match rows {
+        [] => output::text(nothing),
+        rows => output::text(&printable(&text(action, rows))),
+    }
 }
 
 fn text(action: Action, rows: &[Row]) -> String {
-    if rows.is_empty() {
-        return "no memory matches, so nothing was done\n".to_owned();
-    }
     let mut text = String::new();
     for process_rows in rows.chunk_by(|a, b| a.pid == b.pid) {
         let sums = sums(process_rows.iter());
@@ -137,6 +137,5 @@ mod tests {
         );
         assert!(text(Action::Cold, &[row(None)]).starts_with("pid 7: cold: 4.00 MiB advised; skipped"));
         assert!(text(Action::Stat, &[row(None)]).starts_with("pid 7: stat: 1 ranges of 5.00 MiB selected"));
-        assert!(text(Action::Cold, &[]).contains("no memory matches"));
     }
 }

@@ -29,6 +29,8 @@ pub struct RecordingSource {
     title: String,
     metadata: Metadata,
     frames: Frames,
+    /// Snapshots without a live target.
+    empty_snapshots: u64,
     map: Map,
     /// The target of each process of the recording.
     ids: BTreeMap<u32, TargetId>,
@@ -69,6 +71,12 @@ impl RecordingSource {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.at(None).is_none()
+    }
+
+    /// Snapshots without a live target.
+    #[must_use]
+    pub const fn empty_snapshots(&self) -> u64 {
+        self.empty_snapshots
     }
 
     /// The policy, as far as a recording knows it.
