@@ -13,6 +13,8 @@ use common::{
     Guard, has_tracker, json, lab_workload, run, spawn_command_quiet, stderr, wait_until, workload,
 };
 use serde_json::Value;
+use thermo_actions::below_swap_floor;
+use thermo_agent::guard::Bounds;
 use thermo_fleet::RowKind;
 use thermo_kernel::meminfo;
 
@@ -153,10 +155,11 @@ fn agent_watches_explains_and_remembers() {
     agent.ask(&["mode", "test", "dry-run"]);
     // Without swap, the dry run acts on nothing, as the run would, and says why.
     let memory = meminfo::read(Path::new("/")).unwrap();
-    let (sums, name) = if memory.swap_free.0 > memory.swap_total.0 / 4 {
-        ("would_act_bytes", "pageout")
-    } else {
+    let floor = Bounds::default().min_free_swap;
+    let (sums, name) = if below_swap_floor(memory.swap_free, memory.swap_total, floor) {
         ("skipped_bytes", "swap_floor")
+    } else {
+        ("would_act_bytes", "pageout")
     };
     assert!(
         wait_until(|| bytes(&agent.ledger()[sums], name) >= 30 << 20),
