@@ -11,7 +11,7 @@ impl Forecast {
     #[must_use]
     pub fn text(&self) -> String {
         if self.basis.snapshots == 0 {
-            return format!("{}\n{}", self.basis.no_data(), self.basis.text());
+            return self.basis.no_data_text();
         }
         let mut text = format!("Forecast, {}", self.basis.summary());
         if let Some(resident) = self.resident_bytes {

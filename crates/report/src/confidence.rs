@@ -93,7 +93,8 @@ impl Basis {
     }
 
     /// [`Basis::no_data`] on a line, and the warnings: the reason may be among them.
-    pub(crate) fn no_data_text(&self) -> String {
+    #[must_use]
+    pub fn no_data_text(&self) -> String {
         format!("{}\n{}", self.no_data(), self.text())
     }
 

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 
+use thermo_recording::model::{Record, Snapshot};
 use thermo_report::footprint::FootprintAccumulator;
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::idle::IdleAccumulator;
@@ -152,4 +153,24 @@ fn reports_without_snapshots_print_one_sentence() {
             .contains(&no_data(0))
     );
     assert!(report(WssAccumulator::default(), 0).png().is_ok());
+}
+
+#[test]
+fn snapshots_without_memory_are_counted() {
+    let style = Style::default();
+    for nr in [1, 3] {
+        let empty = || (0..nr).map(|_| Record::Snapshot(Snapshot::default()));
+        let Ok(idle) = accumulate(IdleAccumulator::default(), empty().map(Ok::<_, Infallible>));
+        let sentence = format!("{}\n", no_data(nr));
+        assert_eq!(idle.text(&style), sentence);
+        let mut writer = RegionsWriter::new(
+            &recording::metadata(),
+            Vec::new(),
+            Snapshots::All,
+            Format::Text(style),
+        );
+        empty().for_each(|record| writer.add(&record).unwrap());
+        assert_eq!(String::from_utf8(writer.finish().unwrap()).unwrap(), sentence);
+    }
+    assert!(no_data(1).contains("one snapshot, without memory") && no_data(3).contains("3 snapshots, none"));
 }

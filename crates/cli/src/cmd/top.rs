@@ -109,11 +109,7 @@ fn with_way_out(error: TopError) -> anyhow::Error {
 fn recording(path: &Path) -> anyhow::Result<Box<dyn Source>> {
     let source = RecordingSource::read(path)?;
     if source.is_empty() {
-        bail!(
-            "{}: {}",
-            path.display(),
-            thermo_report::no_data(source.empty_snapshots())
-        );
+        bail!("{}: {}", path.display(), source.no_data());
     }
     Ok(Box::new(source))
 }

@@ -29,8 +29,6 @@ pub struct RecordingSource {
     title: String,
     metadata: Metadata,
     frames: Frames,
-    /// Snapshots without a live target.
-    empty_snapshots: u64,
     map: Map,
     /// The target of each process of the recording.
     ids: BTreeMap<u32, TargetId>,
@@ -73,10 +71,10 @@ impl RecordingSource {
         self.frames.at(None).is_none()
     }
 
-    /// Snapshots without a live target.
+    /// Why there is no data, as a sentence; for a source that is empty.
     #[must_use]
-    pub const fn empty_snapshots(&self) -> u64 {
-        self.empty_snapshots
+    pub fn no_data(&self) -> String {
+        self.map.basis.no_data()
     }
 
     /// The policy, as far as a recording knows it.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thermo_agent::api::{Decision, DecisionKind, UnixMillis};
 use thermo_recording::model::{Metadata, Record, SchemeApplied, target_name};
-use thermo_report::confidence::has_data;
 use thermo_report::heatmap::HeatmapAccumulator;
 use thermo_report::layout::short_name;
 use thermo_report::tables::SnapshotTables;
@@ -34,7 +33,6 @@ pub(super) struct Reader {
     pub(super) metadata: Metadata,
     layout: Layout,
     frames: Frames,
-    empty_snapshots: u64,
     map: HeatmapAccumulator,
     pub(super) processes: BTreeMap<u32, Process>,
     /// Bytes that each scheme applied so far.
@@ -47,7 +45,6 @@ impl Reader {
         Self {
             layout: Layout::default(),
             frames: Frames::default(),
-            empty_snapshots: 0,
             map: HeatmapAccumulator::new(&metadata),
             metadata,
             processes: BTreeMap::new(),
@@ -61,7 +58,6 @@ impl Reader {
         self.map.add(record);
         match record {
             Record::Snapshot(snapshot) => {
-                self.empty_snapshots += u64::from(!has_data(snapshot));
                 let tables = SnapshotTables::new(snapshot, &self.layout);
                 for target in &tables.targets {
                     self.processes.entry(target.id).or_default().pid = target.pid;
@@ -131,7 +127,6 @@ impl Reader {
             ids,
             metadata: self.metadata,
             frames: self.frames,
-            empty_snapshots: self.empty_snapshots,
             map: self.map.finish(),
             decisions: self.decisions,
         }
