@@ -114,6 +114,12 @@ impl Discovery {
         &self.processes
     }
 
+    /// The control group of the targets, as the user named it.
+    #[must_use]
+    pub fn cgroup(&self) -> Option<&str> {
+        self.spec.cgroup.as_deref()
+    }
+
     /// Replaces the selected processes: numbers and start times. The next update follows.
     pub fn select(&mut self, selection: BTreeMap<u32, u64>) {
         self.selection = selection;

@@ -23,8 +23,6 @@ pub struct TrackedProcesses {
     root: PathBuf,
     discovery: Discovery,
     rule: LayoutRule,
-    /// The control group of the targets, as the user named it.
-    cgroup: Option<String>,
     /// Why the memory of a process could not be read: the first error.
     unreadable: Option<String>,
     processes: Processes,
@@ -53,7 +51,6 @@ impl TrackedProcesses {
         Ok(Self {
             root: root.to_owned(),
             rule: spec.layout,
-            cgroup: spec.cgroup.clone(),
             unreadable: None,
             discovery: Discovery::new(root, spec)?,
             processes: Processes::new(),
@@ -232,7 +229,7 @@ impl TrackedProcesses {
 
     /// Warns that the first update found nothing to monitor, and says why.
     fn warn_of_no_layout(&mut self) {
-        let why = match (&self.unreadable, &self.cgroup) {
+        let why = match (&self.unreadable, self.discovery.cgroup()) {
             (Some(why), _) => format!("no process can be monitored: {why}"),
             (None, Some(path)) if self.processes.is_empty() => format!("control group {path} has no process"),
             _ => return,
