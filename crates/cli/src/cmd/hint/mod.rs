@@ -184,7 +184,7 @@ impl Hint {
         if self.json {
             results::print_json(self.action, self.dry_run, &rows)?;
         } else {
-            let nothing = self.nothing_text(processes.processes().len());
+            let nothing = nothing_text(processes.processes().len(), self.memory.idle_for);
             results::print_text(self.action, &rows, &nothing)?;
         }
         let skipped = rows.iter().flat_map(|row| &row.hinted.skipped);
@@ -258,16 +258,6 @@ impl Hint {
         Ok((processes, hints))
     }
 
-    /// Why there is no range to advise.
-    fn nothing_text(&self, nr_processes: usize) -> String {
-        let missing = match (nr_processes, self.memory.idle_for) {
-            (0, _) => "there is no process to advise".to_owned(),
-            (_, Some(time)) => format!("no selected memory was idle for {time}"),
-            _ => "no memory matches".to_owned(),
-        };
-        format!("{missing}, so nothing was done\n")
-    }
-
     fn apply(&self, processes: &TrackedProcesses, hints: &[RangeHint]) -> anyhow::Result<Vec<Row>> {
         let limits = Limits {
             max_bytes: self.max_bytes,
@@ -304,6 +294,16 @@ impl Hint {
 fn nothing_was_done(action: Action, advised: Bytes, mut skipped: impl Iterator<Item = Skip>) -> bool {
     let is_good = |why: Skip| matches!(why, Skip::DryRun | Skip::Resident | Skip::OnNode);
     action != Action::Stat && advised == Bytes::ZERO && !skipped.any(is_good)
+}
+
+/// Why there is no range to advise. `idle_for`: only memory that was idle for this time is.
+fn nothing_text(nr_processes: usize, idle_for: Option<Nanos>) -> String {
+    let missing = match (nr_processes, idle_for) {
+        (0, _) => "there is no process to advise".to_owned(),
+        (_, Some(time)) => format!("no selected memory was idle for {time}"),
+        _ => "no memory matches".to_owned(),
+    };
+    format!("{missing}, so nothing was done\n")
 }
 
 /// Prints why processes are left out.
@@ -383,6 +383,13 @@ mod tests {
         assert!(!nothing(Action::Cold, 0, &[Skip::Shared, Skip::DryRun]));
         assert!(!nothing(Action::Willneed, 0, &[Skip::Resident]));
         assert!(!nothing(Action::Stat, 0, &[]));
+    }
+
+    #[test]
+    fn text_without_ranges_says_what_is_missing() {
+        assert!(nothing_text(1, None).contains("no memory matches"));
+        assert!(nothing_text(1, Some(Nanos::secs(60))).contains("no selected memory was idle for 60.0 s"));
+        assert!(nothing_text(0, Some(Nanos::secs(60))).contains("there is no process"));
     }
 
     #[test]
