@@ -309,7 +309,7 @@ fn nothing_text(nr_processes: usize, idle_for: Option<Nanos>) -> String {
 /// Prints why processes are left out.
 pub fn warn(processes: &mut TrackedProcesses) {
     for warning in processes.take_warnings() {
-        eprintln!("thermo: {}", printable(&warning));
+        thermo_kernel::message!("thermo: {}", printable(&warning));
     }
 }
 
