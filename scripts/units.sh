@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Fails if a unit below packaging/ is not accepted by systemd, or is exposed by more than 2.0 of 10
-# (systemd-analyze security). Nothing is started.
+# Fails if units below packaging/ share what must be their own (tests/units/check.py), or if one is not
+# accepted by systemd, or is exposed by more than 2.0 of 10 (systemd-analyze security). Nothing is started.
 #
 # Usage: scripts/units.sh
 set -euo pipefail
-cd "$(dirname "$0")/../packaging/systemd"
+cd "$(dirname "$0")/.."
 
+tests/units/check.py
+cd packaging/systemd
 if ! command -v systemd-analyze >/dev/null; then
     echo "SKIP: systemd-analyze is not installed, so the units are not checked"
     exit 0

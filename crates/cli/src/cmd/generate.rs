@@ -43,9 +43,9 @@ const FILES: &[FileOf] = &[
     },
     FileOf {
         pages: &["thermo-lifecycle"],
-        path: "/run/thermo/lifecycle.sock",
-        meaning: "The socket of the daemon, if root runs it. Otherwise it is in the folder thermo of \
-                  XDG_RUNTIME_DIR.",
+        path: "/run/thermo-lifecycle/lifecycle.sock",
+        meaning: "The socket of the daemon, if root runs it. Otherwise it is in the folder \
+                  thermo-lifecycle of XDG_RUNTIME_DIR.",
     },
     FileOf {
         pages: &[

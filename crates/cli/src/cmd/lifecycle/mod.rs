@@ -67,8 +67,8 @@ impl Lifecycle {
 /// Flags of every verb.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// Socket of the daemon [default for root: /run/thermo/lifecycle.sock, otherwise
-    /// $XDG_RUNTIME_DIR/thermo/lifecycle.sock]
+    /// Socket of the daemon [default for root: /run/thermo-lifecycle/lifecycle.sock, otherwise
+    /// $XDG_RUNTIME_DIR/thermo-lifecycle/lifecycle.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -87,7 +87,8 @@ pub(super) fn access_probe() -> Option<Box<dyn thermo_agent::lifecycle::AccessPr
     accesses::of_this_host()
 }
 
-/// The socket of the daemon, unless another is named.
+/// The socket of the daemon, unless another is named. Its folder is not that of the agent's socket: systemd
+/// removes the folder when the daemon's service stops.
 pub fn default_socket() -> anyhow::Result<PathBuf> {
     let folder = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run")
@@ -97,5 +98,5 @@ pub fn default_socket() -> anyhow::Result<PathBuf> {
             .map(PathBuf::from)
             .context("XDG_RUNTIME_DIR is not set: name the socket with --socket PATH")?
     };
-    Ok(folder.join("thermo/lifecycle.sock"))
+    Ok(folder.join("thermo-lifecycle/lifecycle.sock"))
 }
