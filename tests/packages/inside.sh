@@ -95,6 +95,7 @@ services_work() {
     check nothing_failed test -z "$(systemctl list-units --failed --plain --no-legend | grep thermo)"
     check agent_answers wait_for ready
     check agent_runs_as_its_user test "$(stat -c %U "/proc/$(main_pid thermo-agent)")" = thermo
+    check users_are_distinct test "$(systemctl show -p User --value thermo-agent thermo-lifecycle thermo-upload thermo-nbd | grep . | sort -u | wc -l)" = 4
     check agent_is_confined grep -q thermo-agent "/proc/$(main_pid thermo-agent)/attr/current"
 }
 

@@ -7,7 +7,7 @@
 //! can guess and must not exist (`O_EXCL`), and `rename(2)` replaces a link instead of following it.
 
 use std::collections::hash_map::RandomState;
-use std::fs::File;
+use std::fs::{self, File};
 use std::hash::BuildHasher as _;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,6 +55,26 @@ pub fn replace_beneath(root: &Path, name: &Path, content: &[u8]) -> io::Result<(
     File::from(folder).sync_all()
 }
 
+/// Makes the folder `path`, and those around it that are missing. The folder gets the permission bits `mode`,
+/// whatever the umask; one that exists keeps its own.
+///
+/// # Errors
+/// What the system said.
+pub fn create_folder(path: &Path, mode: u32) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    let around = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let around = around.unwrap_or(Path::new("."));
+    fs::create_dir_all(around)?;
+    make_folder(
+        File::open(around)?.as_fd(),
+        Path::new(name),
+        Mode::from_raw_mode(mode),
+    )
+}
+
 /// The content of the file `name` below the folder `root`. Symbolic links are not followed, and only regular
 /// files are read, so another user of the folder cannot name a file for us to read, nor make us wait.
 ///
@@ -85,7 +105,13 @@ fn open_folder(root: &Path, relative: &Path, create: bool) -> io::Result<OwnedFd
         let open = || openat(&folder, name, flags | OFlags::NOFOLLOW, Mode::empty());
         let next = match open() {
             Err(Errno::NOENT) if create => {
-                make_folder(folder.as_fd(), Path::new(name))?;
+                // The sticky bit, and writing by others.
+                let sticky = Mode::from_raw_mode(0o1002);
+                make_folder(
+                    folder.as_fd(),
+                    Path::new(name),
+                    permissions(folder.as_fd())? - sticky,
+                )?;
                 open()?
             }
             result => result?,
@@ -95,8 +121,8 @@ fn open_folder(root: &Path, relative: &Path, create: bool) -> io::Result<OwnedFd
     Ok(folder)
 }
 
-/// Makes a folder with the permissions of the folder around it, whatever the umask.
-fn make_folder(around: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+/// Makes a folder with these permissions, whatever the umask.
+fn make_folder(around: BorrowedFd<'_>, name: &Path, mode: Mode) -> io::Result<()> {
     match mkdirat(around, name, Mode::RWXU) {
         // Another process made it meanwhile.
         Err(Errno::EXIST) => return Ok(()),
@@ -104,8 +130,7 @@ fn make_folder(around: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(around, name, flags, Mode::empty())?;
-    let sticky = Mode::SVTX | Mode::WOTH;
-    Ok(fchmod(&folder, permissions(around)? - sticky)?)
+    Ok(fchmod(&folder, mode)?)
 }
 
 fn permissions(folder: BorrowedFd<'_>) -> io::Result<Mode> {
@@ -120,7 +145,7 @@ fn file_mode(folder: Mode) -> Mode {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
-    use std::fs::{self, Permissions};
+    use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     fn mode(path: &Path) -> u32 {
@@ -185,6 +210,19 @@ mod tests {
         .unwrap();
         let error = read_beneath(root, Path::new("fifo")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn created_folder_has_its_mode_and_an_existing_one_keeps_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/export");
+        create_folder(&path, 0o770).unwrap();
+        assert_eq!(mode(&path), 0o770);
+        create_folder(&path, 0o700).unwrap();
+        assert_eq!(mode(&path), 0o770, "an administrator's choice");
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(create_folder(&file.join("below"), 0o770).is_err());
     }
 
     #[test]

@@ -20,13 +20,12 @@ impl Agent {
             self.exporter = None;
             return;
         };
-        // thermo-upload waits for files there.
-        if let Err(error) = std::fs::create_dir_all(&config.folder) {
-            self.warn(format!("cannot create {}: {error}", config.folder.display()));
-        }
         let (exporter, warning) = Exporter::new(config, &self.config.state_dir, now_ms);
         if let Some(warning) = warning {
             self.warn(warning);
+        }
+        if let Err(error) = exporter.create_folder() {
+            self.warn(format!("the folder for the fleet cannot be made: {error}"));
         }
         match exporter.status() {
             Ok(status) => self.export_status = status,

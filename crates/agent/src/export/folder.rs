@@ -13,6 +13,8 @@ use crate::config::ExportConfig;
 #[derive(Debug)]
 pub struct Folder {
     root: PathBuf,
+    /// The permissions of the folder, if it has to be made.
+    mode: u32,
     /// Files of this cluster and node are ours: a folder may be shared.
     cluster: String,
     node: String,
@@ -21,11 +23,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder at `root`, for the files of a configuration.
+    /// The folder at `root`, for the files of a configuration. It has the permissions `mode` if it has to be
+    /// made.
     #[must_use]
-    pub fn new(root: PathBuf, config: &ExportConfig) -> Self {
+    pub fn new(root: PathBuf, mode: u32, config: &ExportConfig) -> Self {
         Self {
             root,
+            mode,
             cluster: clean_name(&config.cluster),
             node: clean_name(&config.node),
             max_bytes: config.max_size.map(|size| size.0),
@@ -47,12 +51,20 @@ impl Folder {
         Ok(files)
     }
 
+    /// Makes the folder, unless it exists.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn create(&self) -> io::Result<()> {
+        durable_file::create_folder(&self.root, self.mode)
+    }
+
     /// Writes the file `name`, whole or not at all.
     ///
     /// # Errors
     /// It cannot be written.
     pub(super) fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        fs::create_dir_all(&self.root)?;
+        self.create()?;
         durable_file::replace_beneath(&self.root, Path::new(name), content)
     }
 

@@ -24,6 +24,11 @@ use crate::config::ExportConfig;
 
 /// The folder in the state directory with the file of the window that runs.
 const WINDOW_FOLDER: &str = "export-window";
+/// Permissions of this folder: of the agent alone.
+const WINDOW_MODE: u32 = 0o700;
+/// Permissions of the export folder. Who takes the files away has a user of its own, and the group of the
+/// agent.
+const EXPORT_MODE: u32 = 0o770;
 /// A shorter interval is not worth a row.
 const MIN_INTERVAL_MS: u64 = 1000;
 
@@ -67,13 +72,13 @@ impl Exporter {
     /// The second value warns of rows that cannot be read.
     #[must_use]
     pub fn new(config: ExportConfig, state_dir: &Path, now_ms: UnixMillis) -> (Self, Option<String>) {
-        let unfinished = Folder::new(state_dir.join(WINDOW_FOLDER), &config);
+        let unfinished = Folder::new(state_dir.join(WINDOW_FOLDER), WINDOW_MODE, &config);
         let (window, warning) = match read_newest(&unfinished) {
             Ok(window) => (window, None),
             Err(why) => (None, Some(format!("{why}: a new window begins"))),
         };
         let exporter = Self {
-            folder: Folder::new(config.folder.clone(), &config),
+            folder: Folder::new(config.folder.clone(), EXPORT_MODE, &config),
             unfinished,
             begin_ms: now_ms,
             next_ms: next_multiple(now_ms, config.every_ms()),
@@ -120,6 +125,15 @@ impl Exporter {
         self.save(now_ms)?;
         // A window that ends with this interval is complete.
         self.move_finished(next_multiple(time_ms, every_ms))
+    }
+
+    /// Makes the export folder, unless it exists: who takes the files away waits for it.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn create_folder(&self) -> Result<(), ExportError> {
+        let made = self.folder.create();
+        made.map_err(|source| failure(self.folder.root(), source))
     }
 
     /// Files and bytes in the folder, and how many files were dropped since the start.

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use thermo_engine::ops::Applied;
 use thermo_fleet::Finished;
@@ -63,6 +64,25 @@ fn row(bytes: u64) -> Row {
 fn name(minutes: u64) -> String {
     let seconds = NOON_MS / 1000 + minutes * 60;
     format!("date=2026-11-02/cluster=eu/n1.{seconds}.v1.parquet")
+}
+
+#[test]
+fn group_of_the_agent_may_take_finished_files_and_no_others() {
+    let setup = Setup::new();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let mut exporter = setup.exporter(NOON_MS + MINUTE_MS);
+    exporter.create_folder().unwrap();
+    exporter.add(NOON_MS + 60 * MINUTE_MS, vec![row(60)]).unwrap();
+    exporter.add(NOON_MS + 65 * MINUTE_MS, vec![row(65)]).unwrap();
+    let file = setup.config.folder.join(name(0));
+    assert_eq!(mode(&file), 0o640);
+    let folders: Vec<u32> = file.ancestors().skip(1).take(3).map(mode).collect();
+    assert_eq!(folders, [0o770; 3], "whoever removes a file writes to its folder");
+    assert_eq!(mode(&setup.state.path().join(WINDOW_FOLDER)), 0o700);
+    assert_eq!(
+        mode(&setup.state.path().join(WINDOW_FOLDER).join(name(60))),
+        0o600
+    );
 }
 
 #[test]
