@@ -21,6 +21,7 @@ HELM, THERMO, PODMONITOR = os.environ["HELM"], os.environ.get("THERMO", ""), os.
 VERSIONS = ["1.27", "1.30", "1.32", "1.34", "1.37"]
 WATCHING = ["BPF", "PERFMON", "SYS_NICE", "SYS_PTRACE", "SYSLOG"]
 ACTING = [*WATCHING, "DAC_READ_SEARCH", "FOWNER", "IPC_LOCK"]
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TLS = {"http": {"tls": {"secretName": "thermocline-tls"}}}
 NAMES = {"names": {"enabled": True}}
 ACT = {"name": "caches", "match": {"namespace": "shop", "label": ["app=redis", "tier"]}, "mode": "act",
@@ -38,6 +39,8 @@ VALUES = {
                     "tolerations": [{"operator": "Exists"}], "priorityClassName": "system-node-critical"},
     "export": {**NAMES, "export": {"enabled": True, "cluster": "prod-eu", "store": "s3://memory/fleet",
                                    "endpoint": "https://minio.example:9000", "secretName": "store"}},
+    "export and persistence": {**TLS, "persistence": {"enabled": True, "hostPath": "/srv/thermo"},
+                               "export": {"enabled": True, "cluster": "a", "store": "s3://a"}},
     "isolated": {"networkPolicy": {"enabled": True}, "serviceAccount": {"create": False},
                  "seLinuxOptions": {"type": "spc_t"}, "image": {"digest": "sha256:" + "a" * 64}},
 }
@@ -116,7 +119,8 @@ def check_security(documents, values, where):
     expect(len(daemons) == 1, f"{where}: one DaemonSet")
     pod = daemons[0]["spec"]["template"]["spec"]
     container, *others = pod["containers"]
-    check_uploader(others, values, where)
+    check_uploader(container, others, values, where)
+    check_token(pod, values, where)
     context = container["securityContext"]
     acts = any(policy.get("mode", "observe") != "observe" for policy in values.get("policies", []))
     properties = {
@@ -133,7 +137,6 @@ def check_security(documents, values, where):
         "memory limit": "memory" in container["resources"]["limits"],
         "no host ports": all("hostPort" not in port for port in container.get("ports", [])),
         "probes": {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container),
-        "token": pod["automountServiceAccountToken"] is bool(values.get("names", {}).get("enabled")),
     }
     for name, holds in properties.items():
         expect(holds, f"{where}: {name}")
@@ -141,9 +144,25 @@ def check_security(documents, values, where):
     check_access(documents, values, where)
 
 
-def check_uploader(containers, values, where):
-    """The container that has the keys of the store has no capability, and sees nothing but the agent's files."""
+def check_token(pod, values, where):
+    """The token of the service account is mounted where it is needed, and in no other container."""
+    expect(pod["automountServiceAccountToken"] is False, f"{where}: every container gets the token")
+    needed = bool(values.get("names", {}).get("enabled"))
+    volumes = {volume["name"] for volume in pod["volumes"] if "projected" in volume}
+    for container in pod["containers"]:
+        mounts = [mount for mount in container["volumeMounts"] if mount["name"] in volumes]
+        paths = [mount["mountPath"] for mount in mounts if mount.get("readOnly")]
+        wanted = [ACCOUNT] if needed and container["name"] == "agent" else []
+        expect(paths == wanted and len(mounts) == len(wanted), f"{where}: tokens of {container['name']}: {paths}")
+
+
+def check_uploader(agent, containers, values, where):
+    """The container that has the keys of the store has no capability, a user of its own, and sees nothing but the
+    agent's files. The agent lets its own user change the mode of policies."""
     expect(len(containers) == bool(values.get("export", {}).get("enabled")), f"{where}: container of the uploader")
+    is_kept = values.get("persistence", {}).get("enabled")
+    # Who may write to the folder of an emptyDir may replace all that is in it.
+    files = ("state", "/var/lib/thermo") if is_kept else ("export", "/var/lib/thermo/export")
     for container in containers:
         context = container["securityContext"]
         properties = {
@@ -151,7 +170,10 @@ def check_uploader(containers, values, where):
             "privileges": context["privileged"] is False and context["allowPrivilegeEscalation"] is False,
             "read-only root": context["readOnlyRootFilesystem"] is True,
             "capabilities": context["capabilities"] == {"drop": ["ALL"]},
-            "mounts": [mount["name"] for mount in container["volumeMounts"]] == ["state"],
+            "user": context["runAsUser"] not in (0, agent["securityContext"]["runAsUser"]) and context["runAsNonRoot"] is True,
+            # By which it removes the files.
+            "group": context["runAsGroup"] == agent["securityContext"]["runAsGroup"],
+            "mounts": [(mount["name"], mount["mountPath"]) for mount in container["volumeMounts"]] == [files],
             "memory limit": "memory" in container["resources"]["limits"],
         }
         for name, holds in properties.items():
@@ -161,7 +183,9 @@ def check_uploader(containers, values, where):
 def check_volumes(pod, container, values, where):
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     writable = {name for name, mount in mounts.items() if not mount.get("readOnly")}
-    expect(writable == {"run", "state"}, f"{where}: writable volumes are {sorted(writable)}")
+    has_export = values.get("export", {}).get("enabled") and not values.get("persistence", {}).get("enabled")
+    expect(writable == {"run", "state"} | ({"export"} if has_export else set()),
+           f"{where}: writable volumes are {sorted(writable)}")
     expect(set(mounts) == {volume["name"] for volume in pod["volumes"]}, f"{where}: every volume is mounted")
     paths = {volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
     allowed = set()

@@ -13,7 +13,6 @@ import sys
 import yaml
 
 VALUES_OF_FIELDS = {"spec.nodeName": "worker-1", "status.hostIP": "127.0.0.1"}
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def volume(mount, volumes, folder):
@@ -23,6 +22,8 @@ def volume(mount, volumes, folder):
         return f"--volume={folder}/{mount['subPath']}:{path}{read_only}"
     if "hostPath" in source:
         return f"--volume={source['hostPath']['path']}:{path}{read_only}"
+    if "projected" in source:
+        return f"--volume={folder}/serviceaccount:{path}{read_only}"
     if source["emptyDir"].get("medium") == "Memory":
         return f"--tmpfs={path}:rw,noexec,nosuid,nodev,size=1m"
     return f"--volume={folder}/{mount['name']}:{path}{read_only}"
@@ -56,8 +57,6 @@ def arguments(pod, name, folder):
     volumes = {entry["name"]: entry for entry in pod["volumes"]}
     for mount in container["volumeMounts"]:
         yield volume(mount, volumes, folder)
-    if pod["automountServiceAccountToken"]:
-        yield f"--volume={folder}/serviceaccount:{ACCOUNT}:ro"
 
 
 def main():

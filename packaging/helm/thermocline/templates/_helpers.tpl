@@ -61,6 +61,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{- /* The group of the agent's files, and user and group of the uploader: no user of the image. */ -}}
+{{- define "thermocline.group" -}}65532{{- end }}
+
 {{- /* The resource of the kubelet's /pods. */ -}}
 {{- define "thermocline.kubeletResource" -}}
 {{- if eq .Values.names.access "auto" }}
