@@ -5,6 +5,7 @@ use std::io;
 
 use thermo_units::Addr;
 
+use crate::pidfd::PidFd;
 use crate::refusal::{Call, Refusal};
 
 /// Maximum number of pages in one call (`UIO_MAXIOV`).
@@ -41,12 +42,13 @@ pub fn touch(pid: u32, addrs: &[Addr]) -> io::Result<usize> {
 
 /// Reads one byte of each of `pages` in process `pid`, `times` times, and skips unreadable pages (no read
 /// permission, or no longer mapped). Returns the pages that could not be read the last time, by the error of
-/// the call.
-pub fn touch_all(pid: u32, pages: &[Addr], times: usize) -> Unread {
+/// the call. The number may name another process once this one has ended, so `pidfd` is looked at before each
+/// call: the rest counts as `ESRCH` then.
+pub fn touch_all((pid, pidfd): (u32, &PidFd), pages: &[Addr], times: usize) -> Unread {
     let mut unread = Unread::default();
     for call in pages.chunks(MAX_PAGES) {
         for nth in 1..=times {
-            let of_call = touch_skipping_unreadable(pid, call);
+            let of_call = touch_skipping_unreadable((pid, pidfd), call);
             if nth == times {
                 of_call.0.iter().for_each(|(errno, nr)| unread.add(*errno, *nr));
             }
@@ -81,10 +83,14 @@ impl Unread {
 }
 
 /// Touches all of `pages`, and returns those that could not be read.
-fn touch_skipping_unreadable(pid: u32, mut pages: &[Addr]) -> Unread {
+fn touch_skipping_unreadable((pid, pidfd): (u32, &PidFd), mut pages: &[Addr]) -> Unread {
     let mut unread = Unread::default();
+    let touch_living = |pages: &[Addr]| match pidfd.is_alive() {
+        true => touch(pid, pages),
+        false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    };
     while !pages.is_empty() {
-        let skipped = match touch(pid, pages) {
+        let skipped = match touch_living(pages) {
             Ok(done) if done > 0 => done.min(pages.len()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             refused => {
@@ -152,9 +158,26 @@ mod tests {
             Some(libc::EFAULT)
         );
         assert_eq!(touch(us, &[]).unwrap(), 0);
-        let unread = touch_all(us, &[at(0), Addr(1), at(2), Addr(2)], 2);
+        let pidfd = PidFd::open(us).unwrap();
+        let unread = touch_all((us, &pidfd), &[at(0), Addr(1), at(2), Addr(2)], 2);
         assert_eq!(unread.iter().collect::<Vec<_>>(), [(libc::EFAULT, 2)]);
-        let gone = touch_all(i32::MAX.cast_unsigned(), &[at(0), at(1)], 1);
+        let gone = touch_all((i32::MAX.cast_unsigned(), &pidfd), &[at(0), at(1)], 1);
+        assert_eq!(gone.iter().collect::<Vec<_>>(), [(libc::ESRCH, 2)]);
+    }
+
+    #[test]
+    fn later_process_with_the_same_number_is_not_touched() {
+        let memory = vec![1_u8; 4 << 12];
+        let pages = [Addr(memory.as_ptr() as u64), Addr(memory.as_ptr() as u64 + 4096)];
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pidfd = PidFd::open(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // This process stands for the one that has the number now.
+        let gone = touch_all((std::process::id(), &pidfd), &pages, 2);
         assert_eq!(gone.iter().collect::<Vec<_>>(), [(libc::ESRCH, 2)]);
     }
 }

@@ -11,18 +11,22 @@
 //! make room. A huge page of which only a part is in the range is moved whole by the kernel; only the part
 //! counts.
 
+mod calls;
+
 use std::io;
 use std::sync::atomic::Ordering;
 
 use thermo_engine::ops::{Applied, Skip};
 use thermo_engine::scheme::{Destination, node_of};
 use thermo_kernel::clock;
-use thermo_kernel::move_pages::{self, MAX_PAGES, PageStatus};
+use thermo_kernel::move_pages::MAX_PAGES;
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_kernel::refusal::{Call, Cause, Refusal};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, Bytes, Nanos, PAGE_SIZE};
 
+pub(super) use self::calls::MovePages;
+use self::calls::{Kernel, living};
 use super::dry_run::DryMoves;
 use super::plan::{RangePlan, Task};
 use super::range_ops;
@@ -110,7 +114,7 @@ impl Actor {
             }
             let first = units.len();
             self.units_of(step, &pages, destinations, applied, &mut units);
-            ask_for_nodes(process.pid, &mut units[first..]);
+            ask_for_nodes(&mut living(process, Kernel(process.pid)), &mut units[first..]);
         }
         units.retain(|unit| {
             let why = if unit.on == Some(unit.to) {
@@ -181,10 +185,10 @@ impl Actor {
         let (units, too_many) = self.fitting(batch, full);
         skip_all(Skip::NodeFull, &too_many);
         let results = match self.dry_run {
-            true => move_units(&mut DryMoves::new(process.pid), &units),
-            false => move_units(&mut Kernel(process.pid), &units),
+            true => move_units(&mut living(process, DryMoves::new(process.pid)), &units),
+            false => move_units(&mut living(process, Kernel(process.pid)), &units),
         };
-        // The pid may belong to another process by now.
+        // Otherwise the last answers may be those of a later process with the same number.
         if !process.is_alive() {
             return skip_all(Skip::TargetGone, &units);
         }
@@ -245,48 +249,19 @@ impl Actor {
 }
 
 /// Asks the kernel for the nodes of units whose frame is not known, which takes CAP_SYS_ADMIN.
-fn ask_for_nodes(pid: u32, units: &mut [Unit]) {
+fn ask_for_nodes(kernel: &mut dyn MovePages, units: &mut [Unit]) {
     let unknown: Vec<Addr> = units
         .iter()
         .filter(|unit| unit.on.is_none())
         .map(|unit| unit.range.start)
         .collect();
     let mut statuses = Vec::new();
-    if unknown.is_empty() || move_pages::query(pid, &unknown, &mut statuses).is_err() {
+    if unknown.is_empty() || kernel.query(&unknown, &mut statuses).is_err() {
         return;
     }
     let unknown = units.iter_mut().filter(|unit| unit.on.is_none());
     for (unit, status) in unknown.zip(statuses) {
         unit.on = status.node();
-    }
-}
-
-/// The two calls of the kernel.
-pub(super) trait MovePages {
-    fn move_pages(
-        &mut self,
-        pages: &[Addr],
-        nodes: &[u32],
-        statuses: &mut Vec<PageStatus>,
-    ) -> io::Result<usize>;
-    fn query(&mut self, pages: &[Addr], statuses: &mut Vec<PageStatus>) -> io::Result<()>;
-}
-
-/// The kernel, for the process with this pid.
-struct Kernel(u32);
-
-impl MovePages for Kernel {
-    fn move_pages(
-        &mut self,
-        pages: &[Addr],
-        nodes: &[u32],
-        statuses: &mut Vec<PageStatus>,
-    ) -> io::Result<usize> {
-        move_pages::move_pages(self.0, pages, nodes, statuses)
-    }
-
-    fn query(&mut self, pages: &[Addr], statuses: &mut Vec<PageStatus>) -> io::Result<()> {
-        move_pages::query(self.0, pages, statuses)
     }
 }
 

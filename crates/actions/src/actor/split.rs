@@ -77,8 +77,12 @@ impl Actor {
             return;
         }
         let mut bytes = vec![0; HUGE_PAGE.0 as usize];
-        for unit in split {
+        for unit in split.iter().take_while(|_| process.is_alive()) {
             let read = process_vm::read(process.pid, unit.start, &mut bytes).unwrap_or(0);
+            // The number may name another process by now, whose content says nothing.
+            if !process.is_alive() {
+                return;
+            }
             let mut zeroes = RangePlan {
                 applied: Applied::default(),
                 kept: zero_pages(*unit, &bytes[..read]).into(),

@@ -26,7 +26,7 @@ impl Actor {
             let dry = self.dry_run.then(|| DryKernel::new(&self.root, task.process));
             let read = |pages: &[Addr]| match &dry {
                 Some(dry) => dry.touch_all(pages),
-                None => process_vm::touch_all(task.process.pid, pages, times),
+                None => process_vm::touch_all((task.process.pid, &task.process.pidfd), pages, times),
             };
             touch::touch_present(&read, task.process, page_data, &kept, &mut stop, &mut applied);
             applied

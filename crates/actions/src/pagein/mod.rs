@@ -244,11 +244,7 @@ impl<'a> PageIn<'a> {
             .flat_map(|range| (range.start.0..range.end.0).step_by(PAGE_SIZE as usize))
             .map(Addr)
             .collect();
-        // The number names another process once this one has ended.
-        match process.is_alive() {
-            true => process_vm::touch_all(process.pid, &pages, 1),
-            false => Unread::default(),
-        }
+        process_vm::touch_all((process.pid, &process.pidfd), &pages, 1)
     }
 }
 

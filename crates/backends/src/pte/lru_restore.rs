@@ -105,7 +105,7 @@ impl LruRestore {
 
     /// Activates the pages that `MADV_COLD` then moves to the head of the inactive list.
     pub(super) fn before_clear(&mut self, process: &Process) {
-        touch_all(process.pid, &self.to_head, ACCESSES_LRU);
+        touch_all((process.pid, &process.pidfd), &self.to_head, ACCESSES_LRU);
         self.to_head.clear();
     }
 
@@ -115,7 +115,7 @@ impl LruRestore {
             Some(LruKind::Mglru) => ACCESSES_MGLRU,
             Some(LruKind::ActiveInactive) | None => ACCESSES_LRU,
         };
-        touch_all(process.pid, &self.to_active, accesses);
+        touch_all((process.pid, &process.pidfd), &self.to_active, accesses);
         self.to_active.clear();
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         for (is_used, expected) in [(false, [true, false]), (true, [false, true])] {
             memory.fill(2);
             if is_used {
-                touch_all(this_process.pid, &addrs, 1);
+                touch_all((this_process.pid, &this_process.pidfd), &addrs, 1);
             }
             for (addr, leaf) in addrs.iter().zip(leaves(&mut tables, &addrs)) {
                 lru_restore.note(*addr, leaf, Some(&frames));

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use thermo_kernel::move_pages::PageStatus;
+
 use super::*;
 
 /// How the kernel treats a page.
@@ -128,6 +130,62 @@ fn movable_pages_take_one_call() {
     assert_eq!(moved(&mut model), vec![Ok(()); 1000]);
     assert_eq!(model.calls, 1);
     assert_eq!(move_units(&mut model, &[]), []);
+}
+
+/// Ends its process within a call.
+struct Ends<'a> {
+    model: &'a mut Model,
+    child: std::process::Child,
+    /// In which call of `move_pages`, counted from 1.
+    at: usize,
+}
+
+impl MovePages for Ends<'_> {
+    fn move_pages(
+        &mut self,
+        pages: &[Addr],
+        nodes: &[u32],
+        statuses: &mut Vec<PageStatus>,
+    ) -> io::Result<usize> {
+        let moved = self.model.move_pages(pages, nodes, statuses);
+        if self.model.calls == self.at {
+            self.child.kill()?;
+            self.child.wait()?;
+        }
+        moved
+    }
+
+    fn query(&mut self, pages: &[Addr], statuses: &mut Vec<PageStatus>) -> io::Result<()> {
+        self.model.query(pages, statuses)
+    }
+}
+
+#[test]
+fn no_call_is_made_by_the_number_of_a_process_that_has_ended() {
+    // The pinned page makes the batch be tried again in smaller calls.
+    let mut kinds = [Kind::Movable; 1000];
+    kinds[3] = Kind::Pinned;
+    let mut all = Model::new(&kinds);
+    moved(&mut all);
+    assert!(all.calls > 3, "{} calls", all.calls);
+    for at in [1, 3] {
+        let mut model = Model::new(&kinds);
+        let units = model.units();
+        let child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let process = Process::open(thermo_engine::TargetId(0), child.id()).unwrap();
+        let ends = Ends {
+            model: &mut model,
+            child,
+            at,
+        };
+        let results = move_units(&mut living(&process, ends), &units);
+        assert_eq!(model.calls, at, "calls after the process has ended");
+        let gone = |result: &Result<(), Refusal>| matches!(result, Err(why) if why.cause() == Cause::Gone);
+        assert!(results.iter().any(gone), "{results:?}");
+    }
 }
 
 #[test]
