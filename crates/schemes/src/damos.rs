@@ -85,7 +85,10 @@ fn limit_of(text: &str, line: &str, fields: &[&str]) -> Result<Option<(Bytes, Na
             return Err(ParseError::at(text, end_of(line), message));
         }
         [_, _, extra, ..] => {
-            let message = format!("{extra:?} is one field too many: a scheme is `{FORM}`");
+            let message = format!(
+                "{extra:?} is one field too many: a scheme is `{FORM}`. Write it in TOML or as damo's JSON if it has \
+                 weights, watermarks, filters or a time quota"
+            );
             return Err(ParseError::at(text, extra, message));
         }
     };

@@ -8,6 +8,8 @@ pub(crate) struct Vocabulary {
     /// The table of the access pattern; `None`: its fields are in the scheme itself.
     pub(crate) access_pattern: Option<&'static str>,
     pub(crate) sz: &'static str,
+    /// The fields that name the units of bare rates and ages, if the format has them.
+    pub(crate) units: Option<[&'static str; 2]>,
     pub(crate) rate: Bare,
     pub(crate) age: Bare,
     /// Whether the format has `min_age = "auto"` and `max_refaults`.
@@ -25,13 +27,14 @@ pub(crate) struct Vocabulary {
     pub(crate) watermarks: [&'static str; 3],
     pub(crate) share: Bare,
     pub(crate) filter_type: &'static str,
-    /// Results that damo writes next to the settings.
+    /// Names, comments and results that stand next to the settings.
     pub(crate) ignored: &'static [&'static str],
 }
 
 pub(crate) const DAMO: Vocabulary = Vocabulary {
     access_pattern: Some("access_pattern"),
     sz: "sz_bytes",
+    units: Some(["nr_accesses_unit", "age_unit"]),
     rate: Bare("%"),
     age: Bare("us"),
     auto_age: false,
@@ -47,12 +50,20 @@ pub(crate) const DAMO: Vocabulary = Vocabulary {
     watermarks: ["high_permil", "mid_permil", "low_permil"],
     share: Bare("permil"),
     filter_type: "filter_type",
-    ignored: &["stats", "tried_regions", "tried_bytes", "effective_sz_bytes"],
+    ignored: &[
+        "name",
+        "comments",
+        "stats",
+        "tried_regions",
+        "tried_bytes",
+        "effective_sz_bytes",
+    ],
 };
 
 pub(crate) const TOML: Vocabulary = Vocabulary {
     access_pattern: None,
     sz: "sz",
+    units: None,
     rate: Bare(""),
     age: Bare(""),
     auto_age: true,

@@ -59,6 +59,13 @@ fn line_errors_have_position_and_correction() {
         ),
         ("4K max 0 0 max auto pageout", 1, 16, "auto"),
         ("4K max 0 0 5s max pageout 500M 1s x", 1, 35, "one field too many"),
+        // Weights, as the first versions of DAMOS had them after the limit.
+        (
+            "4K max 0 0 5s max pageout 500M 1s 0 7 3",
+            1,
+            35,
+            "Write it in TOML or as damo's JSON if it has weights",
+        ),
     ] {
         refused("a.damos", text, line, column, message);
     }
@@ -87,6 +94,12 @@ fn json_errors_have_position_and_correction() {
             2,
             2,
             "a scheme has no field \"acces_pattern\": use one of action",
+        ),
+        (
+            "[{\"action\": \"stat\", \"access_pattern\": {\"age_unit\": \"sec\"}}]",
+            1,
+            52,
+            "\"sec\" is not a unit: use one of usec, aggr_intervals",
         ),
         (
             "[{\"action\": \"stat\", \"action\": \"cold\"}]",

@@ -39,7 +39,12 @@ fn scheme(text: &str, node: Node, vocab: &Vocabulary) -> Result<Scheme, ParseErr
             if let Some(node) = fields.take(table) {
                 let mut fields = Fields::new(text, node, table)?;
                 scheme.pattern = pattern::read(&mut fields, vocab)?;
-                fields.finish(table, &[vocab.sz, "nr_accesses", "age"])?;
+                let units = vocab.units.into_iter().flatten();
+                let known: Vec<&str> = [vocab.sz, "nr_accesses", "age"]
+                    .into_iter()
+                    .chain(units)
+                    .collect();
+                fields.finish(table, &known)?;
             }
         }
     }

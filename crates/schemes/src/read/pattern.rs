@@ -6,6 +6,7 @@ use thermo_engine::scheme::{AccessPattern, Age, Bounds, Rate};
 use thermo_units::text::ParseError;
 use thermo_units::{Nanos, Permille};
 
+use crate::quantity::Bare;
 use crate::tree::{Fields, Kind, Node};
 use crate::vocabulary::Vocabulary;
 use crate::{exact, quantity};
@@ -14,21 +15,57 @@ use crate::{exact, quantity};
 pub(crate) fn read(fields: &mut Fields<'_>, vocab: &Vocabulary) -> Result<AccessPattern, ParseError> {
     let text = fields.text;
     let mut pattern = AccessPattern::default();
+    let (rate, age) = units(fields, vocab)?;
     if let Some((bounds, at)) = bounds(fields, vocab.sz, pattern.sz, |node| quantity::bytes(text, node))? {
         check_order(bounds, vocab.sz, exact::bytes_text)
             .map_err(|message| ParseError::at_offset(text, at, message))?;
         pattern.sz = bounds;
     }
-    let read_rate = |node: &Node| quantity::rate(text, node, vocab.rate);
+    let read_rate = |node: &Node| quantity::rate(text, node, rate);
     if let Some((bounds, at)) = bounds(fields, "nr_accesses", pattern.nr_accesses, read_rate)? {
         pattern.nr_accesses =
             unify_rates(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
     }
-    let read_age = |node: &Node| quantity::age(text, node, vocab.age);
+    let read_age = |node: &Node| quantity::age(text, node, age);
     if let Some((bounds, at)) = bounds(fields, "age", pattern.age, read_age)? {
         pattern.age = unify_ages(bounds).map_err(|message| ParseError::at_offset(text, at, message))?;
     }
     Ok(pattern)
+}
+
+/// The units of bare rates and ages: those that the pattern names, else those of the format.
+fn units(fields: &mut Fields<'_>, vocab: &Vocabulary) -> Result<(Bare, Bare), ParseError> {
+    let [rate, age] = vocab
+        .units
+        .map_or([None, None], |names| names.map(|name| fields.take(name)));
+    let text = fields.text;
+    Ok((
+        unit(text, rate, &RATE_UNITS)?.unwrap_or(vocab.rate),
+        unit(text, age, &AGE_UNITS)?.unwrap_or(vocab.age),
+    ))
+}
+
+/// damo's names of units, and how they are written after a number.
+const RATE_UNITS: [(&str, Bare); 3] = [
+    ("percent", Bare("%")),
+    ("samples", Bare(" samples")),
+    ("sample_intervals", Bare(" samples")),
+];
+const AGE_UNITS: [(&str, Bare); 2] = [("usec", Bare("us")), ("aggr_intervals", Bare(" aggr_intervals"))];
+
+fn unit(text: &str, node: Option<Node>, known: &[(&str, Bare)]) -> Result<Option<Bare>, ParseError> {
+    let Some(node) = node else {
+        return Ok(None);
+    };
+    let name = quantity::string(text, &node)?;
+    let found = known.iter().find(|(unit, _)| *unit == name);
+    found.map(|(_, bare)| Some(*bare)).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(unit, _)| *unit).collect();
+        node.error(
+            text,
+            format!("{name:?} is not a unit: use one of {}", names.join(", ")),
+        )
+    })
 }
 
 /// Reads `{ min, max }` or `[min, max]`; also returns the position.

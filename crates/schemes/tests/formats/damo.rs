@@ -149,3 +149,30 @@ fn damo_watermarks_and_filters_are_parsed() {
         ]
     );
 }
+
+#[test]
+fn damo_units_beside_the_numbers_are_parsed() {
+    let pattern = |units: &str| {
+        let text = format!(
+            r#"[{{"name": "0", "comments": "cold", "action": "pageout", "access_pattern": {{
+                "nr_accesses": {{"min": 0, "max": "3"}}, "age": {{"min": 20, "max": "max"}}{units}}}}}]"#
+        );
+        one("a.json", &text).pattern
+    };
+    let (samples, share) = (Rate::Samples(3), Rate::Permille(Permille(30)));
+    let (aggrs, time) = (Age::Aggrs(20), Age::Time(Nanos::micros(20)));
+    for (units, rate, age) in [
+        ("", share, time),
+        (
+            r#", "nr_accesses_unit": "percent", "age_unit": "usec""#,
+            share,
+            time,
+        ),
+        (r#", "nr_accesses_unit": "samples""#, samples, time),
+        (r#", "nr_accesses_unit": "sample_intervals""#, samples, time),
+        (r#", "age_unit": "aggr_intervals""#, share, aggrs),
+    ] {
+        let pattern = pattern(units);
+        assert_eq!((pattern.nr_accesses.max, pattern.age.min), (rate, age), "{units}");
+    }
+}
