@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use thermo_units::text::ParseError;
+use thermo_units::text::{self, ParseError};
 use toml::de::{DeTable, DeValue};
 
 /// Calls `set` with the name and value of every parameter in `file`.
@@ -14,8 +14,7 @@ use toml::de::{DeTable, DeValue};
 /// The file cannot be read, is not TOML, or `set` refuses a parameter. The message has file, line and column.
 pub fn read<E: Display>(file: &Path, set: impl FnMut(&str, &str) -> Result<(), E>) -> anyhow::Result<()> {
     let name = file.display().to_string();
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read the parameters of {name}"))?;
+    let text = text::read_file(file).with_context(|| format!("cannot read the parameters of {name}"))?;
     parse(&text, set).map_err(|error| anyhow!(error.in_file(&name)))
 }
 

@@ -1,7 +1,34 @@
-//! Errors in files that people write (schemes, workloads, experiments), with line and column.
+//! Files that people write (schemes, workloads, experiments): reading them, and errors in them with line and
+//! column.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::ops::Range;
+use std::path::Path;
+
+use crate::Bytes;
+
+/// The largest file that is read. People write files of kilobytes.
+const MAX_FILE: Bytes = Bytes::mib(4);
+
+/// The text of a file that people write. No more than 4 MiB are read, so a device or another file by mistake
+/// costs no more memory than that.
+///
+/// # Errors
+/// The file cannot be read, is larger, or is not UTF-8.
+pub fn read_file(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_FILE.0 + 1).read_to_end(&mut bytes)?;
+    let refuse = |why: String| Err(io::Error::new(ErrorKind::InvalidData, why));
+    if bytes.len() as u64 > MAX_FILE.0 {
+        return refuse(format!("it is larger than {MAX_FILE}: is it the right file?"));
+    }
+    String::from_utf8(bytes).or_else(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        refuse(format!("byte {offset} is not UTF-8 text: is it the right file?"))
+    })
+}
 
 /// An error at a position of a text. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +106,21 @@ mod tests {
         let error = ParseError::at(text, part, "not a number");
         assert_eq!((error.line, error.column), (2, 11));
         assert_eq!(error.in_file("a.cfg"), "a.cfg:2:11: not a number");
+    }
+
+    #[test]
+    fn file_is_read_to_a_bound() {
+        let why = |path: &str| read_file(Path::new(path)).map_err(|error| error.to_string());
+        let endless = why("/dev/zero");
+        assert_eq!(
+            endless,
+            Err("it is larger than 4.00 MiB: is it the right file?".into())
+        );
+        assert_eq!(why("/dev/null"), Ok(String::new()));
+        let program = why("/proc/self/exe").expect_err("a program is no text");
+        assert!(program.ends_with("is it the right file?"), "{program}");
+        let missing = read_file(Path::new("/nonexistent")).expect_err("there is no such file");
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
     }
 
     #[test]

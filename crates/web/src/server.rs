@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thermo_agent::api::Service;
 use thermo_kernel::unix_socket::SocketPath;
+use thermo_units::text;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
@@ -192,11 +193,12 @@ fn load_tls(files: &TlsFiles) -> Result<TlsAcceptor, WebError> {
         path: path.to_owned(),
         why,
     };
-    let chain = CertificateDer::pem_file_iter(&files.certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let read = |path: &Path| text::read_file(path).map_err(|error| fail(path, error.to_string()));
+    let chain = CertificateDer::pem_slice_iter(read(&files.certificate)?.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| fail(&files.certificate, error.to_string()))?;
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(|error| fail(&files.key, error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(read(&files.key)?.as_bytes())
+        .map_err(|error| fail(&files.key, error.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

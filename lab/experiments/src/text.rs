@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny};
 use serde::{Deserialize, de};
-use thermo_units::text::ParseError;
+use thermo_units::text::{self, ParseError};
 use toml::Spanned;
 
 use crate::Error;
@@ -20,7 +20,7 @@ pub(crate) fn read<T>(
     parse: impl FnOnce(&str, &Path) -> Result<T, ParseError>,
 ) -> Result<T, Error> {
     let path = path.to_owned();
-    let text = match std::fs::read_to_string(&path) {
+    let text = match text::read_file(&path) {
         Ok(text) => text,
         Err(source) => {
             return Err(Error::File {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
+use thermo_units::text;
 
 use crate::anchor::check_class;
 use crate::error::Error;
@@ -36,7 +37,7 @@ struct Advice {
 /// The file cannot be read, is no report, names a class that is not known or twice, or advises an impossible
 /// age.
 pub fn read_ages(path: &Path) -> Result<Ages, Error> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = text::read_file(path).map_err(Error::io(path))?;
     let report: Report = serde_json::from_str(&text).map_err(|error| {
         let way_out = "expected the output of thermocline-fleet report --json";
         Error::input(path, format!("no report of a fleet ({error}); {way_out}"))

@@ -5,6 +5,7 @@ mod from_recording;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use thermo_units::text;
 
 use crate::class::CLASSES;
 use crate::error::Error;
@@ -43,7 +44,7 @@ impl Anchor {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |what| Error::input(path, what);
         let anchor = if path.extension().is_some_and(|extension| extension == "json") {
-            let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+            let text = text::read_file(path).map_err(Error::io(path))?;
             let way_out = "expected an anchor as in lab/fleet-sim/anchors";
             serde_json::from_str(&text).map_err(|error| wrong(format!("{way_out} ({error})")))?
         } else {

@@ -4,8 +4,9 @@
 //! read between chunks, so phases and truth spans end between two accesses, and a span never contains
 //! accesses of the next.
 
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read as _, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -123,6 +124,13 @@ struct MappedRegion<'a> {
     accessed: AccessedPages,
 }
 
+/// Copies the first bytes of `file` to `memory`. The rest of `memory` stays as it is if the file is shorter.
+fn fill(mut memory: &mut [u8], file: &Path) -> io::Result<()> {
+    let max = memory.len() as u64;
+    io::copy(&mut File::open(file)?.take(max), &mut memory)?;
+    Ok(())
+}
+
 impl<'a> MappedRegion<'a> {
     fn new(spec: &'a RegionSpec, huge_pages: bool) -> Result<Self, RunError> {
         let failed = |source| RunError::Map {
@@ -147,9 +155,7 @@ impl<'a> MappedRegion<'a> {
                 file: file.clone(),
                 source,
             };
-            let bytes = std::fs::read(file).map_err(failed)?;
-            let len = bytes.len().min(mapping.len());
-            mapping.bytes_mut()[..len].copy_from_slice(&bytes[..len]);
+            fill(mapping.bytes_mut(), file).map_err(failed)?;
         }
         let accessed = AccessedPages::new(mapping.start(), len);
         Ok(Self {

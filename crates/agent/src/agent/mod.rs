@@ -17,7 +17,7 @@ use std::time::Duration;
 use thermo_engine::budget::{Budget, CpuShare};
 use thermo_kernel::clock::{self, WallClock};
 use thermo_recording::history::{Clocks, RetentionClock};
-use thermo_units::Nanos;
+use thermo_units::{Nanos, text};
 
 use crate::api::{self, UnixMillis};
 use crate::budget_division::RecentShare;
@@ -135,7 +135,7 @@ pub enum AgentError {
 /// It cannot be read, or has a mistake: with file, line and column.
 pub fn read_config(options: &Options) -> Result<Config, AgentError> {
     let path = &options.config_file;
-    let text = std::fs::read_to_string(path).map_err(|source| AgentError::Unreadable {
+    let text = text::read_file(path).map_err(|source| AgentError::Unreadable {
         path: path.clone(),
         source,
     })?;

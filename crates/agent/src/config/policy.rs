@@ -6,7 +6,7 @@ use globset::GlobBuilder;
 use thermo_actions::{PageoutLimits, preset};
 use thermo_engine::scheme::AutoAge;
 use thermo_engine::{Action, Scheme};
-use thermo_units::text::ParseError;
+use thermo_units::text::{self, ParseError};
 use thermo_units::{Nanos, Permille, SharePerMinute};
 use toml::Spanned;
 
@@ -174,7 +174,7 @@ impl Source<'_> {
 
     fn scheme_file(&self, path: &Spanned<String>) -> Result<Vec<Scheme>, ParseError> {
         let file = self.folder.join(path.get_ref());
-        let text = std::fs::read_to_string(&file)
+        let text = text::read_file(&file)
             .map_err(|error| self.error(path, format!("cannot read {}: {error}", file.display())))?;
         let name = file.display().to_string();
         thermo_schemes::parse(&name, &text).map_err(|error| self.error(path, error.in_file(&name)))

@@ -10,6 +10,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use thermo_units::text;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -208,8 +209,7 @@ impl Kubelet {
             path: self.config.token_file.clone(),
             why,
         };
-        let text =
-            std::fs::read_to_string(&self.config.token_file).map_err(|error| fail(error.to_string()))?;
+        let text = text::read_file(&self.config.token_file).map_err(|error| fail(error.to_string()))?;
         let token = text.trim();
         // The text itself must not reach a log.
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {

@@ -10,6 +10,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use thermo_units::text;
 
 use super::kubelet::{KubeletConfig, KubeletError};
 
@@ -19,8 +20,9 @@ pub(super) fn client(config: &KubeletConfig) -> Result<Arc<ClientConfig>, Kubele
         path: config.ca_file.clone(),
         why,
     };
-    let certificates = CertificateDer::pem_file_iter(&config.ca_file)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+    let pem = text::read_file(&config.ca_file).map_err(|error| fail(error.to_string()))?;
+    let certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
         .map_err(|error| fail(error.to_string()))?;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates);

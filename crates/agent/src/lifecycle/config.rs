@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use thermo_units::text::ParseError;
+use thermo_units::text::{self, ParseError};
 use thermo_units::{Nanos, Permille};
 use toml::Spanned;
 
@@ -91,7 +91,7 @@ impl Config {
     /// The file cannot be read, or is invalid; then with line and column of the first error.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let path = path.to_owned();
-        match std::fs::read_to_string(&path) {
+        match text::read_file(&path) {
             Ok(text) => Self::parse(&text).map_err(|error| ConfigError::Invalid { path, error }),
             Err(source) => Err(ConfigError::File { path, source }),
         }

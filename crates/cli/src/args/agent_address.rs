@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use thermo_units::text;
 use thermo_web::client::{Address, Client};
 
 /// Socket of the agent.
@@ -30,7 +31,7 @@ impl AgentAddress {
         let Some(path) = &self.token_file else {
             return Ok(client);
         };
-        let token = std::fs::read_to_string(path)
+        let token = text::read_file(path)
             .with_context(|| format!("cannot read the token file {}", path.display()))?;
         Ok(client.with_token(&token))
     }

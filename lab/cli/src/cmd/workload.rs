@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use thermo_term::exit::Exit;
 use thermo_term::{interrupt, output};
-use thermo_units::Nanos;
+use thermo_units::{Nanos, text};
 use thermo_workload::{Config, HintMethod, Mode, Options, Summary, TruthWriter, run};
 
 /// How often the thread checks for a signal and for the end of the duration.
@@ -127,8 +127,8 @@ fn print_total(summary: &Summary, elapsed: Duration) -> std::io::Result<()> {
 }
 
 fn read(file: &Path) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the configuration {}", file.display()))?;
+    let text =
+        text::read_file(file).with_context(|| format!("cannot read the configuration {}", file.display()))?;
     Config::parse(&text).map_err(|error| anyhow!(error.in_file(&file.display().to_string())))
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use thermo_nbd::{Export, ExportSpec};
+use thermo_units::text;
 
 /// Options that define the exports.
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,7 @@ impl Exports {
         }
         if let Some(file) = &self.config {
             let name = file.display().to_string();
-            let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+            let text = text::read_file(file).with_context(|| format!("cannot read {name}"))?;
             specs.extend(ExportSpec::parse_config(&text).map_err(|error| anyhow!(error.in_file(&name)))?);
         }
         ensure!(
