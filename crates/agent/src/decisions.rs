@@ -150,6 +150,7 @@ const fn reason(why: Skip) -> &'static str {
         Skip::CgroupLimit => "The memory limit of the control group allows no huge page.",
         Skip::SwapCache => "The swap device did not take the pages: they stay in memory, in the swap cache.",
         Skip::TargetGone => "The process has ended.",
+        Skip::NotAnswering => "The process is not answering: its address space is locked.",
         Skip::NotPermitted => "The agent lacks the right to act on the process.",
         Skip::Unsupported => "The kernel does not offer the call, or a system call filter hides it.",
         Skip::Refused => "The kernel refused it.",

@@ -150,6 +150,8 @@ pub enum Skip {
     SwapCache,
     /// The target is gone.
     TargetGone,
+    /// The target holds the lock of its address space, so that no call for it returns.
+    NotAnswering,
     /// We lack the right to act on the process.
     NotPermitted,
     /// The kernel lacks the system call or the advice, or a system call filter forbids it.
@@ -188,6 +190,7 @@ impl Skip {
             Self::CgroupLimit => "cgroup_limit",
             Self::SwapCache => "swap_cache",
             Self::TargetGone => "target_gone",
+            Self::NotAnswering => "not_answering",
             Self::NotPermitted => "not_permitted",
             Self::Unsupported => "unsupported",
             Self::Refused => "refused",

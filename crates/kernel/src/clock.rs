@@ -18,10 +18,11 @@ pub fn boot_ticks() -> u64 {
     nanos(clock_gettime(ClockId::Boottime)).0 / (Nanos::secs(1).0 / TICKS_PER_SECOND)
 }
 
-/// CPU time of the calling thread.
+/// CPU time of the calling thread, and of the calls that other threads made for it
+/// ([`crate::stalled_call`]).
 #[must_use]
 pub fn thread_cpu() -> Nanos {
-    nanos(clock_gettime(ClockId::ThreadCPUTime))
+    nanos(clock_gettime(ClockId::ThreadCPUTime)) + crate::stalled_call::delegated_cpu()
 }
 
 /// CPU time of all threads of this process.

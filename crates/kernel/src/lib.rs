@@ -10,6 +10,7 @@
 // Reads what others wrote: an index or slice that could panic is an error here (CONTRIBUTING.md, Style).
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::string_slice))]
 
+mod arguments;
 pub mod btf;
 pub mod capabilities;
 pub mod cgroup;
@@ -57,6 +58,7 @@ pub mod schedstat;
 pub mod scheduling;
 pub mod signals;
 pub mod smaps;
+pub mod stalled_call;
 pub mod stat;
 pub mod statm;
 pub mod status;

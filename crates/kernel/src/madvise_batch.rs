@@ -4,10 +4,10 @@
 //! call starts at that range and gets the reason; the batch then continues behind it.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use thermo_units::{AddrRange, Bytes};
 
+use crate::pidfd::PidFd;
 use crate::process_madvise::{Advice, MAX_BYTES, MAX_RANGES, process_madvise};
 use crate::refusal::{Call, Refusal};
 
@@ -23,7 +23,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// True if the reason applies to the whole process: it has ended, or may not be given `advice`.
+    /// True if the reason applies to the whole process: it has ended, may not be given `advice`, or does not
+    /// answer.
     #[must_use]
     pub const fn is_process_wide(self, advice: Advice) -> bool {
         let call = Call::Madvise(advice);
@@ -42,7 +43,7 @@ impl Outcome {
     reason = "next is below the number of ranges; call_len() and whole_ranges() count ranges of their argument"
 )]
 pub fn madvise_batch(
-    pidfd: BorrowedFd<'_>,
+    pidfd: &PidFd,
     ranges: &[AddrRange],
     advice: Advice,
     max_bytes: Bytes,
@@ -113,10 +114,7 @@ fn whole_ranges(ranges: &[AddrRange], advised: Bytes) -> usize {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use std::os::fd::AsFd as _;
-
     use super::*;
-    use crate::pidfd::PidFd;
 
     fn pages(count: u64, each: u64) -> Vec<AddrRange> {
         (0..count)
@@ -171,7 +169,7 @@ mod tests {
         let ranges = [hole, page(0), page(1), hole, page(2)];
         let ours = PidFd::open(std::process::id()).unwrap();
         let advise = |most, stop: &mut dyn FnMut(Bytes) -> bool| {
-            madvise_batch(ours.as_fd(), &ranges, Advice::Cold, most, stop)
+            madvise_batch(&ours, &ranges, Advice::Cold, most, stop)
         };
         let outcomes = advise(MAX_BYTES, &mut |_| false);
         if outcomes[0] == Outcome::Refused(libc::EPERM) {
@@ -198,16 +196,10 @@ mod tests {
         let gone = PidFd::open(child.id()).unwrap();
         child.wait().unwrap();
         let mut calls = 0;
-        let outcomes = madvise_batch(
-            gone.as_fd(),
-            &pages(3, 4096),
-            Advice::Cold,
-            Bytes(4096),
-            &mut |_| {
-                calls += 1;
-                false
-            },
-        );
+        let outcomes = madvise_batch(&gone, &pages(3, 4096), Advice::Cold, Bytes(4096), &mut |_| {
+            calls += 1;
+            false
+        });
         assert_eq!(calls, 1);
         assert!(
             outcomes

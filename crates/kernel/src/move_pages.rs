@@ -4,6 +4,8 @@ use std::io;
 
 use thermo_units::Addr;
 
+use crate::stalled_call::{self, Wait};
+
 /// The most pages for one call. Each call first drains the LRU caches of all CPUs, so that small calls are
 /// slow; large calls delay a cancel.
 pub const MAX_PAGES: usize = 16_384;
@@ -50,7 +52,7 @@ impl PageStatus {
 ///
 /// # Errors
 /// `ESRCH` if there is no such process, `EPERM` without the right to ptrace-read it, `ENOSYS` on kernels
-/// without NUMA.
+/// without NUMA, `TimedOut` if the process does not answer ([`crate::stalled_call`]).
 pub fn query(pid: u32, pages: &[Addr], statuses: &mut Vec<PageStatus>) -> io::Result<()> {
     statuses.clear();
     statuses.resize(pages.len(), PageStatus::UNSET);
@@ -67,7 +69,7 @@ pub fn query(pid: u32, pages: &[Addr], statuses: &mut Vec<PageStatus>) -> io::Re
 ///
 /// # Errors
 /// `EACCES` if the cpuset of the process forbids a node, `ENODEV` if a node is not there or has no memory,
-/// `ENOMEM` if a node has no free memory, `ESRCH`, `EPERM`, `ENOSYS` as for [`query`].
+/// `ENOMEM` if a node has no free memory, `ESRCH`, `EPERM`, `ENOSYS`, `TimedOut` as for [`query`].
 pub fn move_pages(
     pid: u32,
     pages: &[Addr],
@@ -81,10 +83,31 @@ pub fn move_pages(
     }
     let nodes: Result<Vec<i32>, _> = nodes.iter().map(|node| i32::try_from(*node)).collect();
     let nodes = nodes.map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
-    call(pid, pages, Some(&nodes), statuses)
+    call(pid, pages, Some(nodes), statuses)
 }
 
-fn call(pid: u32, pages: &[Addr], nodes: Option<&[i32]>, statuses: &mut [PageStatus]) -> io::Result<usize> {
+fn call(
+    pid: u32,
+    pages: &[Addr],
+    nodes: Option<Vec<i32>>,
+    statuses: &mut Vec<PageStatus>,
+) -> io::Result<usize> {
+    let (pages, mut found) = (pages.to_vec(), statuses.clone());
+    let (rest, found) = stalled_call::run(pid, Wait::Unkillable, move || {
+        let rest = call_now(pid, &pages, nodes.as_deref(), &mut found);
+        (rest, found)
+    })?;
+    *statuses = found;
+    rest
+}
+
+/// `nodes`, if given, and `statuses` have one entry for each of `pages`.
+fn call_now(
+    pid: u32,
+    pages: &[Addr],
+    nodes: Option<&[i32]>,
+    statuses: &mut [PageStatus],
+) -> io::Result<usize> {
     let addrs: Vec<*mut libc::c_void> = pages
         .iter()
         .map(|page| std::ptr::without_provenance_mut(page.0 as usize))

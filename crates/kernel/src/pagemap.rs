@@ -6,8 +6,11 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
+
+use crate::stalled_call;
 
 /// The entry of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,92 +71,134 @@ impl Page {
 /// The open pagemap of a process. It keeps showing the address space for which it was opened, also after an
 /// exec.
 #[derive(Debug)]
-pub struct Pagemap(File);
+pub struct Pagemap {
+    file: Arc<File>,
+    pid: u32,
+}
 
 impl Pagemap {
     /// Opens the pagemap of process `pid` of the machine at `root` (`/`).
     ///
     /// # Errors
-    /// `ENOENT` if there is no such process, `EACCES` without the right to ptrace-read it.
+    /// `ENOENT` if there is no such process, `EACCES` without the right to ptrace-read it, `TimedOut` if the
+    /// process does not answer ([`crate::stalled_call`]).
     pub fn open(root: &Path, pid: u32) -> io::Result<Self> {
-        File::open(root.join(format!("proc/{pid}/pagemap"))).map(Self)
+        let path = root.join(format!("proc/{pid}/pagemap"));
+        let file = stalled_call::run_io(pid, move || File::open(path))?;
+        Ok(Self {
+            file: Arc::new(file),
+            pid,
+        })
     }
 
     /// Reads the entries of all pages that `range` touches into `pages` (which is emptied first). The result
     /// is shorter if the process ends or the range leaves user space.
     ///
     /// # Errors
-    /// Fails if the kernel refuses a read.
+    /// Fails if the kernel refuses a read. `TimedOut` if the process does not answer
+    /// ([`crate::stalled_call`]).
     pub fn read(&self, range: AddrRange, pages: &mut Vec<Page>) -> io::Result<()> {
-        const ENTRIES_PER_READ: u64 = 8192;
-        pages.clear();
-        let (first, last) = (
-            range.start.align_down().0 / PAGE_SIZE,
-            range.end.align_up().0 / PAGE_SIZE,
-        );
-        let mut next = first;
-        while next < last {
-            let so_far = pages.len();
-            pages.resize(so_far + (last - next).min(ENTRIES_PER_READ) as usize, Page(0));
-            let read = self.0.read_at(as_bytes(pages.split_at_mut(so_far).1), next * 8);
-            let got = read.as_ref().map_or(0, |bytes| bytes / 8);
-            pages.truncate(so_far + got);
-            read?;
-            if got == 0 {
-                break;
-            }
-            next += got as u64;
-        }
-        Ok(())
+        let (file, mut found) = (Arc::clone(&self.file), std::mem::take(pages));
+        found.clear();
+        let read = stalled_call::run_io(self.pid, move || {
+            let read = read_now(&file, range, &mut found);
+            Ok((read, found))
+        });
+        let (read, found) = read?;
+        *pages = found;
+        read
     }
 
     /// Whether a page of `range` is resident. Page tables that do not exist are skipped as a whole (Linux
     /// 6.7), so a reservation of terabytes costs microseconds. Older kernels read at most the first 64 MiB.
     ///
     /// # Errors
-    /// Fails if the kernel refuses.
+    /// As [`Self::read`].
     pub fn holds_pages(&self, range: AddrRange) -> io::Result<bool> {
-        let mut found = PageRegion::default();
-        let request = ScanRequest {
-            size: size_of::<ScanRequest>() as u64,
-            start: range.start.align_down().0,
-            end: range.end.align_up().0,
-            vec: (&raw mut found) as u64,
-            vec_len: 1,
-            max_pages: 1,
-            category_mask: PAGE_IS_PRESENT,
-            return_mask: PAGE_IS_PRESENT,
-            ..ScanRequest::default()
-        };
-        // SAFETY: the kernel reads and writes `request` and writes at most one region to `found`; both live
-        // through the call and have the layout of include/uapi/linux/fs.h.
-        let regions = unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN.into(), &raw const request) };
-        if regions >= 0 {
-            return Ok(regions > 0);
-        }
-        match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ENOTTY) => self.holds_pages_at_start(range),
-            error => Err(error),
-        }
-    }
-
-    fn holds_pages_at_start(&self, range: AddrRange) -> io::Result<bool> {
-        const MAX_READ: u64 = 64 << 20;
-        let end = Addr(range.end.0.min(range.start.0 + MAX_READ));
-        let mut pages = Vec::new();
-        self.read(AddrRange { end, ..range }, &mut pages)?;
-        Ok(pages.iter().any(|page| page.is_present()))
+        let file = Arc::clone(&self.file);
+        stalled_call::run_io(self.pid, move || holds_pages_now(&file, range))
     }
 
     /// Reads the entry of the page at `addr`; an empty entry if it cannot be read.
     ///
     /// # Errors
-    /// Fails if the kernel refuses the read.
+    /// As [`Self::read`].
     pub fn page(&self, addr: Addr) -> io::Result<Page> {
-        let mut bytes = [0; 8];
-        let got = self.0.read_at(&mut bytes, addr.0 / PAGE_SIZE * 8)?;
-        Ok(Page(if got == 8 { u64::from_ne_bytes(bytes) } else { 0 }))
+        let file = Arc::clone(&self.file);
+        stalled_call::run_io(self.pid, move || page_now(&file, addr))
     }
+
+    /// Reads the entries of the pages at `addrs`, as [`Self::page`] does. `None`: the kernel refused it.
+    ///
+    /// # Errors
+    /// `TimedOut` if the process does not answer.
+    pub fn pages(&self, addrs: Vec<Addr>) -> io::Result<Vec<Option<Page>>> {
+        let file = Arc::clone(&self.file);
+        stalled_call::run_io(self.pid, move || {
+            Ok(addrs.iter().map(|addr| page_now(&file, *addr).ok()).collect())
+        })
+    }
+}
+
+fn holds_pages_now(file: &File, range: AddrRange) -> io::Result<bool> {
+    let mut found = PageRegion::default();
+    let request = ScanRequest {
+        size: size_of::<ScanRequest>() as u64,
+        start: range.start.align_down().0,
+        end: range.end.align_up().0,
+        vec: (&raw mut found) as u64,
+        vec_len: 1,
+        max_pages: 1,
+        category_mask: PAGE_IS_PRESENT,
+        return_mask: PAGE_IS_PRESENT,
+        ..ScanRequest::default()
+    };
+    // SAFETY: the kernel reads and writes `request` and writes at most one region to `found`; both live
+    // through the call and have the layout of include/uapi/linux/fs.h.
+    let regions = unsafe { libc::ioctl(file.as_raw_fd(), PAGEMAP_SCAN.into(), &raw const request) };
+    if regions >= 0 {
+        return Ok(regions > 0);
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ENOTTY) => holds_pages_at_start(file, range),
+        error => Err(error),
+    }
+}
+
+fn holds_pages_at_start(file: &File, range: AddrRange) -> io::Result<bool> {
+    const MAX_READ: u64 = 64 << 20;
+    let end = Addr(range.end.0.min(range.start.0 + MAX_READ));
+    let mut pages = Vec::new();
+    read_now(file, AddrRange { end, ..range }, &mut pages)?;
+    Ok(pages.iter().any(|page| page.is_present()))
+}
+
+fn page_now(file: &File, addr: Addr) -> io::Result<Page> {
+    let mut bytes = [0; 8];
+    let got = file.read_at(&mut bytes, addr.0 / PAGE_SIZE * 8)?;
+    Ok(Page(if got == 8 { u64::from_ne_bytes(bytes) } else { 0 }))
+}
+
+fn read_now(file: &File, range: AddrRange, pages: &mut Vec<Page>) -> io::Result<()> {
+    const ENTRIES_PER_READ: u64 = 8192;
+    let (first, last) = (
+        range.start.align_down().0 / PAGE_SIZE,
+        range.end.align_up().0 / PAGE_SIZE,
+    );
+    let mut next = first;
+    while next < last {
+        let so_far = pages.len();
+        pages.resize(so_far + (last - next).min(ENTRIES_PER_READ) as usize, Page(0));
+        let read = file.read_at(as_bytes(pages.split_at_mut(so_far).1), next * 8);
+        let got = read.as_ref().map_or(0, |bytes| bytes / 8);
+        pages.truncate(so_far + got);
+        read?;
+        if got == 0 {
+            break;
+        }
+        next += got as u64;
+    }
+    Ok(())
 }
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
@@ -218,7 +263,7 @@ mod tests {
             assert_eq!(libc::mprotect(map, bytes, libc::PROT_NONE), 0);
         }
         assert!(pagemap.holds_pages(range).unwrap());
-        assert!(pagemap.holds_pages_at_start(range).unwrap());
+        assert!(holds_pages_at_start(&pagemap.file, range).unwrap());
         let after = AddrRange::new(start + (64 << 20), range.end.0);
         assert!(!pagemap.holds_pages(after).unwrap());
         // SAFETY: nothing refers to the mapping.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -12,7 +13,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 /// A reference to one process. It never refers to another, even after the process has ended and its pid was
 /// reused.
 #[derive(Debug)]
-pub struct PidFd(OwnedFd);
+pub struct PidFd {
+    fd: Arc<OwnedFd>,
+    pid: u32,
+}
 
 impl PidFd {
     /// Opens the process `pid` (the pid of its main thread). Needs no privilege; Linux 5.3.
@@ -20,11 +24,29 @@ impl PidFd {
     /// # Errors
     /// `ESRCH` if there is none, `EINVAL` if `pid` is the id of another thread, 0 or too large.
     pub fn open(pid: u32) -> io::Result<Self> {
-        let pid = i32::try_from(pid)
+        let number = i32::try_from(pid)
             .ok()
             .and_then(Pid::from_raw)
             .ok_or(rustix::io::Errno::INVAL)?;
-        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+        Ok(Self::of(pidfd_open(number, PidfdFlags::empty())?, pid))
+    }
+
+    fn of(fd: OwnedFd, pid: u32) -> Self {
+        Self {
+            fd: Arc::new(fd),
+            pid,
+        }
+    }
+
+    /// The number of the process. Once the process has ended, another may have it.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The descriptor, for a call that may outlive this value.
+    pub(crate) fn shared(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
     }
 
     /// Takes over a pidfd that another process created. Returns it with its pid.
@@ -35,7 +57,7 @@ impl PidFd {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
         match pid_of(&info) {
             Some(pid) => match u32::try_from(pid) {
-                Ok(pid) if pid > 0 => Ok((Self(fd), pid)),
+                Ok(pid) if pid > 0 => Ok((Self::of(fd, pid), pid)),
                 _ => Err(rustix::io::Errno::SRCH.into()),
             },
             None => Err(rustix::io::Errno::BADF.into()),
@@ -45,7 +67,7 @@ impl PidFd {
     /// False once the process has ended, even if it is not reaped yet.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -85,7 +107,7 @@ fn pid_of(fdinfo: &str) -> Option<i64> {
 
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -109,13 +131,15 @@ mod tests {
 
     #[test]
     fn take_returns_pid_of_descriptor() {
-        let ours = PidFd::open(std::process::id()).unwrap().0;
+        let ours = PidFd::open(std::process::id()).unwrap();
+        let ours = ours.as_fd().try_clone_to_owned().unwrap();
         assert_eq!(PidFd::take(ours).unwrap().1, std::process::id());
         let file = std::fs::File::open("/dev/null").unwrap();
         let wrong = PidFd::take(file.into()).unwrap_err();
         assert_eq!(wrong.raw_os_error(), Some(libc::EBADF));
         let mut child = Command::new("true").spawn().unwrap();
-        let gone = PidFd::open(child.id()).unwrap().0;
+        let gone = PidFd::open(child.id()).unwrap();
+        let gone = gone.as_fd().try_clone_to_owned().unwrap();
         child.wait().unwrap();
         assert_eq!(PidFd::take(gone).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }

@@ -1,10 +1,13 @@
 //! Files of a process, and the list of processes.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::arguments;
 use crate::file::{self, FileError};
+use crate::stalled_call::{self, NotAnswering, Wait};
 
 /// Why a process could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +19,9 @@ pub enum ProcError {
         /// The process.
         pid: u32,
     },
+    /// The process does not answer, and is set aside. Not a failure either: callers go on with the others.
+    #[error(transparent)]
+    NotAnswering(#[from] NotAnswering),
     /// Access to one of its files failed.
     #[error(transparent)]
     File(#[from] FileError),
@@ -26,6 +32,16 @@ impl ProcError {
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         matches!(self, Self::Gone { .. })
+    }
+
+    /// The error number of a call on the process that cannot be made because of this error: `ETIMEDOUT` if
+    /// the process does not answer, or else `ESRCH`.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::NotAnswering(_) => libc::ETIMEDOUT,
+            Self::Gone { .. } | Self::File(_) => libc::ESRCH,
+        }
     }
 }
 
@@ -38,22 +54,42 @@ pub fn dir(root: &Path, pid: u32) -> PathBuf {
 /// The text of the file `name` of process `pid`.
 ///
 /// # Errors
-/// [`ProcError::Gone`] if the process has ended.
+/// [`ProcError::Gone`] if the process has ended, [`ProcError::NotAnswering`] if it holds a lock that the
+/// kernel needs for this file.
 pub fn text(root: &Path, pid: u32, name: &str) -> Result<String, ProcError> {
     let path = dir(root, pid).join(name);
-    file::text(&path).map_err(|err| classify(root, pid, err))
+    let read = match waits_for_process(name) {
+        true => stalled_call::run(pid, Wait::Killable, move || file::text(&path))?,
+        false => file::text(&path),
+    };
+    read.map_err(|err| classify(root, pid, err))
 }
 
-/// The first `max` bytes of the file `name` of process `pid`. Bytes that are no UTF-8 are replaced.
+/// Whether the file `name` takes the lock of the address space (fs/proc/task_mmu.c, fs/proc/base.c). Others
+/// are read from what the kernel has.
+fn waits_for_process(name: &str) -> bool {
+    matches!(
+        name,
+        "maps" | "smaps" | "smaps_rollup" | "numa_maps" | "environ" | "cmdline" | "clear_refs"
+    )
+}
+
+/// The first `max` bytes of the file `name` (`cmdline` or `environ`) of process `pid`. Bytes that are no
+/// UTF-8 are replaced.
 ///
 /// # Errors
-/// [`ProcError::Gone`] if the process has ended.
+/// [`ProcError::Gone`] if the process has ended, [`ProcError::NotAnswering`] as [`text`]. `EFAULT` if the
+/// text is not in memory: the process may have mapped a file there that nobody can read.
 pub fn text_start(root: &Path, pid: u32, name: &str, max: usize) -> Result<String, ProcError> {
     let path = dir(root, pid).join(name);
-    let mut start = Vec::new();
-    File::open(&path)
-        .and_then(|file| file.take(max as u64).read_to_end(&mut start))
-        .map_err(|source| classify(root, pid, FileError::new(&path, source)))?;
+    let (call_root, call_path) = (root.to_owned(), path.clone());
+    let read = stalled_call::run(pid, Wait::Killable, move || {
+        arguments::check_readable(&call_root, pid, max)?;
+        let mut start = Vec::new();
+        File::open(call_path)?.take(max as u64).read_to_end(&mut start)?;
+        io::Result::Ok(start)
+    })?;
+    let start = read.map_err(|source| classify(root, pid, FileError::new(&path, source)))?;
     Ok(String::from_utf8_lossy(&start).into_owned())
 }
 
@@ -61,7 +97,8 @@ pub fn text_start(root: &Path, pid: u32, name: &str, max: usize) -> Result<Strin
 /// are replaced. One line is in memory at a time, because a process chooses how long its files are.
 ///
 /// # Errors
-/// [`ProcError::Gone`] if the process has ended; the first error of `put`.
+/// [`ProcError::Gone`] if the process has ended, [`ProcError::NotAnswering`] as [`text`]; the first error of
+/// `put`.
 pub(crate) fn for_each_line(
     root: &Path,
     pid: u32,
@@ -70,7 +107,10 @@ pub(crate) fn for_each_line(
 ) -> Result<(), ProcError> {
     let path = dir(root, pid).join(name);
     let failed = |source| classify(root, pid, FileError::new(&path, source));
-    let mut file = BufReader::new(File::open(&path).map_err(failed)?);
+    let to_open = path.clone();
+    let opened = stalled_call::run_io(pid, move || File::open(to_open)).map_err(failed)?;
+    let file = Arc::new(opened);
+    let mut file = BufReader::with_capacity(BYTES_PER_CALL, Waiting { pid, file });
     let mut line = Vec::new();
     while file.read_until(b'\n', &mut line).map_err(failed)? > 0 {
         line.pop_if(|last| *last == b'\n');
@@ -80,17 +120,52 @@ pub(crate) fn for_each_line(
     Ok(())
 }
 
+/// Bytes that one call reads of a file that is read line by line: enough that the hand-over to another thread
+/// does not count.
+const BYTES_PER_CALL: usize = 64 << 10;
+
+/// A file of a process, read by calls that can be given up.
+struct Waiting {
+    pid: u32,
+    file: Arc<File>,
+}
+
+impl Read for Waiting {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (file, wanted) = (Arc::clone(&self.file), bytes.len());
+        let found = stalled_call::run_io(self.pid, move || {
+            let mut found = Vec::with_capacity(wanted);
+            // The kernel returns about a page of text at a time.
+            (&*file).take(wanted as u64).read_to_end(&mut found)?;
+            Ok(found)
+        })?;
+        let (start, _) = bytes.split_at_mut(found.len());
+        start.copy_from_slice(&found);
+        Ok(found.len())
+    }
+}
+
 /// Writes `text` into the file `name` of process `pid`.
 ///
 /// # Errors
-/// [`ProcError::Gone`] if the process has ended.
+/// [`ProcError::Gone`] if the process has ended, [`ProcError::NotAnswering`] as [`text`].
 pub fn write(root: &Path, pid: u32, name: &str, text: &str) -> Result<(), ProcError> {
     let path = dir(root, pid).join(name);
-    file::write(&path, text).map_err(|err| classify(root, pid, err))
+    let written = match waits_for_process(name) {
+        true => {
+            let text = text.to_owned();
+            stalled_call::run(pid, Wait::Killable, move || file::write(&path, &text))?
+        }
+        false => file::write(&path, text),
+    };
+    written.map_err(|err| classify(root, pid, err))
 }
 
 // Reading an open file of a process that has ended since gives ESRCH.
 fn classify(root: &Path, pid: u32, err: FileError) -> ProcError {
+    if let Some(not_answering) = NotAnswering::of(&err) {
+        return not_answering.into();
+    }
     let ended = match &err {
         FileError::Missing(_) => !dir(root, pid).exists(),
         FileError::Io { source, .. } => source.raw_os_error() == Some(libc::ESRCH),

@@ -1,9 +1,12 @@
 //! Advice on another process's memory (`process_madvise(2)`, Linux 5.10; `MADV_COLLAPSE` 6.1).
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd as _;
 
 use thermo_units::{AddrRange, Bytes};
+
+use crate::pidfd::PidFd;
+use crate::stalled_call::{self, Wait};
 
 /// Maximum number of ranges in one call (`UIO_MAXIOV`).
 pub const MAX_RANGES: usize = 1024;
@@ -45,7 +48,7 @@ impl Advice {
 /// # Errors
 /// Those of [`process_madvise`] that do not depend on a range: `EPERM`, `ESRCH`, `ENOSYS`, and `EINVAL` if
 /// the kernel does not know the advice.
-pub fn check(pidfd: BorrowedFd<'_>, advice: Advice) -> io::Result<()> {
+pub fn check(pidfd: &PidFd, advice: Advice) -> io::Result<()> {
     process_madvise(pidfd, &[], advice).map(|_| ())
 }
 
@@ -58,11 +61,19 @@ pub fn check(pidfd: BorrowedFd<'_>, advice: Advice) -> io::Result<()> {
 /// # Errors
 /// The reason for refusing the first range: `ENOMEM` if a part is not mapped (the mapped part was advised
 /// nevertheless), `EINVAL` for locked, hugetlb or device memory, or if the kernel does not know the advice,
-/// `ESRCH` if the process has ended, `EPERM`. Also `EINVAL` for more than [`MAX_RANGES`] ranges.
-pub fn process_madvise(pidfd: BorrowedFd<'_>, ranges: &[AddrRange], advice: Advice) -> io::Result<Bytes> {
+/// `ESRCH` if the process has ended, `EPERM`. `TimedOut` if the process does not answer
+/// ([`crate::stalled_call`]): the advice may yet be given. Also `EINVAL` for more than [`MAX_RANGES`] ranges.
+pub fn process_madvise(pidfd: &PidFd, ranges: &[AddrRange], advice: Advice) -> io::Result<Bytes> {
     if ranges.len() > MAX_RANGES {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
+    let (fd, ranges) = (pidfd.shared(), ranges.to_vec());
+    stalled_call::run(pidfd.pid(), Wait::Unkillable, move || {
+        call(fd.as_raw_fd(), &ranges, advice)
+    })?
+}
+
+fn call(pidfd: i32, ranges: &[AddrRange], advice: Advice) -> io::Result<Bytes> {
     let vectors: Vec<libc::iovec> = ranges
         .iter()
         .map(|range| libc::iovec {
@@ -75,7 +86,7 @@ pub fn process_madvise(pidfd: BorrowedFd<'_>, ranges: &[AddrRange], advice: Advi
     let advised = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
-            pidfd.as_raw_fd(),
+            pidfd,
             vectors.as_ptr(),
             vectors.len(),
             advice as i32,
@@ -90,10 +101,7 @@ pub fn process_madvise(pidfd: BorrowedFd<'_>, ranges: &[AddrRange], advice: Advi
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use std::os::fd::AsFd;
-
     use super::*;
-    use crate::pidfd::PidFd;
 
     fn ours() -> PidFd {
         PidFd::open(std::process::id()).unwrap()
@@ -104,7 +112,7 @@ mod tests {
         let memory = vec![1_u8; 64 << 12];
         let start = (memory.as_ptr() as u64).next_multiple_of(4096);
         let good = AddrRange::new(start, start + (16 << 12));
-        let advised = process_madvise(ours().as_fd(), &[good], Advice::Cold);
+        let advised = process_madvise(&ours(), &[good], Advice::Cold);
         if advised
             .as_ref()
             .is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
@@ -115,10 +123,10 @@ mod tests {
         assert_eq!(advised.unwrap(), good.len());
         let hole = AddrRange::new(0x1000, 0x2000);
         assert_eq!(
-            process_madvise(ours().as_fd(), &[good, hole, good], Advice::Cold).unwrap(),
+            process_madvise(&ours(), &[good, hole, good], Advice::Cold).unwrap(),
             good.len()
         );
-        let refused = process_madvise(ours().as_fd(), &[hole], Advice::Cold).unwrap_err();
+        let refused = process_madvise(&ours(), &[hole], Advice::Cold).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::ENOMEM));
     }
 
@@ -130,21 +138,21 @@ mod tests {
             .spawn()
             .unwrap();
         let pidfd = PidFd::open(child.id()).unwrap();
-        let alive = check(pidfd.as_fd(), Advice::Cold);
+        let alive = check(&pidfd, Advice::Cold);
         assert!(
             alive.is_ok() || alive.as_ref().unwrap_err().raw_os_error() == Some(libc::EPERM),
             "{alive:?}"
         );
         child.kill().unwrap();
         child.wait().unwrap();
-        let ended = check(pidfd.as_fd(), Advice::Cold).unwrap_err();
+        let ended = check(&pidfd, Advice::Cold).unwrap_err();
         assert_eq!(ended.raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]
     fn too_many_ranges_are_refused() {
         let ranges = vec![AddrRange::new(0x1000, 0x2000); MAX_RANGES + 1];
-        let refused = process_madvise(ours().as_fd(), &ranges, Advice::Cold).unwrap_err();
+        let refused = process_madvise(&ours(), &ranges, Advice::Cold).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
     }
 }

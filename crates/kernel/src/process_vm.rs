@@ -7,6 +7,7 @@ use thermo_units::Addr;
 
 use crate::pidfd::PidFd;
 use crate::refusal::{Call, Refusal};
+use crate::stalled_call::{self, Wait};
 
 /// Maximum number of pages in one call (`UIO_MAXIOV`).
 pub const MAX_PAGES: usize = 1024;
@@ -17,9 +18,15 @@ pub const MAX_PAGES: usize = 1024;
 ///
 /// # Errors
 /// If the first could not be read: `EFAULT` if it is not mapped, `ESRCH` if the process has ended, `EPERM`
-/// without the right to ptrace-read it.
+/// without the right to ptrace-read it, `TimedOut` if it does not answer ([`crate::stalled_call`]).
 pub fn touch(pid: u32, addrs: &[Addr]) -> io::Result<usize> {
-    let pid = i32::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let number = i32::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let addrs: Vec<Addr> = addrs.iter().take(MAX_PAGES).copied().collect();
+    stalled_call::run(pid, Wait::Unkillable, move || touch_now(number, &addrs))?
+}
+
+/// At most [`MAX_PAGES`] addresses.
+fn touch_now(pid: i32, addrs: &[Addr]) -> io::Result<usize> {
     let remote: Vec<libc::iovec> = addrs
         .iter()
         .take(MAX_PAGES)
@@ -115,8 +122,23 @@ fn touch_skipping_unreadable((pid, pidfd): (u32, &PidFd), mut pages: &[Addr]) ->
 /// Reads memory at `addr` of process `pid` into `bytes`, as far as it is mapped. Returns the number of bytes.
 ///
 /// # Errors
-/// `EFAULT` if nothing is mapped there, `ESRCH`, `EPERM`.
+/// `EFAULT` if nothing is mapped there, `ESRCH`, `EPERM`, `TimedOut`.
 pub fn read(pid: u32, addr: Addr, bytes: &mut [u8]) -> io::Result<usize> {
+    let wanted = bytes.len();
+    let copied = stalled_call::run(pid, Wait::Unkillable, move || {
+        let mut copy = vec![0; wanted];
+        let read = read_now(pid, addr, &mut copy)?;
+        copy.truncate(read);
+        io::Result::Ok(copy)
+    })??;
+    let read = copied.len().min(wanted);
+    if let (Some(to), Some(from)) = (bytes.get_mut(..read), copied.get(..read)) {
+        to.copy_from_slice(from);
+    }
+    Ok(read)
+}
+
+fn read_now(pid: u32, addr: Addr, bytes: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),

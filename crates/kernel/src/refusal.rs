@@ -48,6 +48,8 @@ pub enum Cause {
     NodeFull,
     /// The cpuset of the process forbids the node.
     Cpuset,
+    /// The process holds the lock of its address space ([`crate::stalled_call`]). The call may yet be done.
+    NotAnswering,
     /// An error that the man page of the call does not explain.
     Other,
 }
@@ -57,7 +59,7 @@ pub enum Cause {
 pub struct Refusal {
     /// The call.
     pub call: Call,
-    /// The error number; 0 if the call was done in part only.
+    /// The error number; 0 if the call was done in part only, `ETIMEDOUT` if the process does not answer.
     pub errno: i32,
 }
 
@@ -65,9 +67,13 @@ impl Refusal {
     /// The refusal of `call` with `error`.
     #[must_use]
     pub fn new(call: Call, error: &io::Error) -> Self {
+        let without_number = match error.kind() {
+            io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+            _ => libc::EIO,
+        };
         Self {
             call,
-            errno: error.raw_os_error().unwrap_or(libc::EIO),
+            errno: error.raw_os_error().unwrap_or(without_number),
         }
     }
 
@@ -75,6 +81,7 @@ impl Refusal {
     #[must_use]
     pub const fn cause(self) -> Cause {
         match (self.call, self.errno) {
+            (_, libc::ETIMEDOUT) => Cause::NotAnswering,
             (Call::MovePages, libc::EACCES) => Cause::Cpuset,
             (Call::MovePages, libc::ENOMEM) => Cause::NodeFull,
             (Call::PageStatus, libc::EACCES) => Cause::Shared,
@@ -102,7 +109,7 @@ impl Refusal {
     pub const fn is_process_wide(self) -> bool {
         matches!(
             self.cause(),
-            Cause::Gone | Cause::NotPermitted | Cause::Unsupported
+            Cause::Gone | Cause::NotPermitted | Cause::Unsupported | Cause::NotAnswering
         )
     }
 
@@ -118,6 +125,11 @@ impl Refusal {
             Cause::Unsupported => Some(format!(
                 "the kernel does not offer {self}: it is too old, or the system call filter (seccomp) of a \
                  container hides the call"
+            )),
+            Cause::NotAnswering => Some(format!(
+                "{} waits for the process: it holds the lock of its address space, and is asked again once it \
+                 answers",
+                self.call
             )),
             Cause::Other => Some(format!("the kernel refused {self}")),
             _ => None,
@@ -170,8 +182,21 @@ mod tests {
             (Call::PageStatus, libc::ENOENT, Cause::NotMapped),
             (Call::OpenPagemap, libc::EACCES, Cause::NotPermitted),
             (Call::OpenPagemap, libc::ENOENT, Cause::Gone),
+            (Call::MovePages, libc::ETIMEDOUT, Cause::NotAnswering),
         ] {
             assert_eq!(Refusal { call, errno }.cause(), cause, "{call}: {errno}");
+        }
+    }
+
+    #[test]
+    fn process_that_does_not_answer_is_not_asked_again_at_once() {
+        let error = io::Error::new(io::ErrorKind::TimedOut, "process 7 is not answering");
+        for call in [COLD, Call::ReadMemory, Call::MovePages, Call::OpenPagemap] {
+            let refusal = Refusal::new(call, &error);
+            assert_eq!(refusal.cause(), Cause::NotAnswering);
+            assert!(refusal.is_process_wide());
+            let sentence = refusal.sentence().unwrap_or_default();
+            assert!(sentence.contains("the lock of its address space"), "{sentence}");
         }
     }
 

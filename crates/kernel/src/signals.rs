@@ -41,6 +41,17 @@ pub fn reload_on_hangup() -> io::Result<()> {
     handle(libc::SIGHUP, count_hangup)
 }
 
+/// From now on the calling thread receives no signals that are sent to the process: its other threads do.
+pub(crate) fn block_in_this_thread() {
+    // SAFETY: `set` is initialised by `sigfillset` and lives through both calls; the old mask is not asked
+    // for. Neither call can fail with these arguments.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
 /// Whether SIGHUP arrived since the last call.
 #[must_use]
 pub fn take_hangup() -> bool {

@@ -5,7 +5,6 @@
 //! The child, and not this process, is acted on: from Linux 6.13 on, a process may give itself any advice.
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -33,7 +32,7 @@ fn try_calls() -> io::Result<Vec<Refusal>> {
     let pidfd = PidFd::open(pid)?;
     let advice = [Advice::WillNeed, Advice::Cold, Advice::PageOut, Advice::Collapse];
     let advice = advice.map(|advice| {
-        let tried = process_madvise::check(pidfd.as_fd(), advice);
+        let tried = process_madvise::check(&pidfd, advice);
         (Call::Madvise(advice), tried)
     });
     // Nothing is mapped at address 0, so EFAULT means that the rest of the memory may be read.

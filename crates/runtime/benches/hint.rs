@@ -11,7 +11,6 @@ mod common;
 mod measure;
 
 use std::hint::black_box;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
@@ -100,6 +99,6 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, (len, every):
 fn raw(processes: &Processes, ranges: &[AddrRange], advice: Advice) {
     // One call can advise at most 2 GiB, which is enough.
     for call in ranges.chunks(MAX_RANGES) {
-        process_madvise(processes[&TargetId(0)].pidfd.as_fd(), call, advice).unwrap();
+        process_madvise(&processes[&TargetId(0)].pidfd, call, advice).unwrap();
     }
 }

@@ -12,7 +12,6 @@ mod common;
 mod measure;
 
 use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
 
 use common::Target;
 use measure::{Method, Pair, print_head, time};
@@ -72,7 +71,7 @@ fn ours(target: &Target, tracker: &mut PteTracker, action: Action) {
 /// Splits all huge pages of the target, or collapses all of its memory.
 fn raw(target: &Target, split: bool) {
     let processes = target.processes();
-    let pidfd = processes[&TargetId(0)].pidfd.as_fd();
+    let pidfd = &processes[&TargetId(0)].pidfd;
     if !split {
         // A page that is in use for a moment ends the call before the rest is collapsed, so the call is
         // repeated.

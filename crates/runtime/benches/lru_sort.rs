@@ -13,7 +13,6 @@
 mod common;
 mod measure;
 
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -90,7 +89,7 @@ fn mapped(target: &mut Target, action: Action, regions: u64) {
             }
             (Method::Raw, _) => {
                 for call in ranges.chunks(MAX_RANGES) {
-                    process_madvise(process.pidfd.as_fd(), call, Advice::Cold).unwrap();
+                    process_madvise(&process.pidfd, call, Advice::Cold).unwrap();
                 }
             }
         })

@@ -15,7 +15,6 @@ mod measure;
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
-use std::os::fd::AsFd as _;
 
 use common::Target;
 use common::access::probe;
@@ -111,7 +110,7 @@ fn raw_check(
 ) {
     let process = &processes[&TargetId(0)];
     for call in pages.chunks(MAX_RANGES) {
-        process_madvise(process.pidfd.as_fd(), call, Advice::Cold).unwrap();
+        process_madvise(&process.pidfd, call, Advice::Cold).unwrap();
     }
     let mut entries = Vec::with_capacity(addrs.len());
     for _ in 0..reads {

@@ -14,7 +14,6 @@ mod common;
 mod measure;
 
 use std::ops::ControlFlow;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use common::Target;
@@ -82,7 +81,7 @@ fn throughput(target: &mut Target, action: Action, advice: Advice, regions: usiz
                 let process = &processes[&TargetId(0)];
                 let elapsed = time(|| {
                     for call in tried.chunks(MAX_RANGES) {
-                        process_madvise(process.pidfd.as_fd(), call, advice).unwrap();
+                        process_madvise(&process.pidfd, call, advice).unwrap();
                     }
                 });
                 swapped_out.1 = swapped(target);

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -80,7 +79,7 @@ fn working_set_logger_prints_accessed_memory() {
 /// True if other processes can be advised, and more swap is free than the reclaimer leaves free.
 fn can_page_out(target: &Target) -> bool {
     let process = &target.processes()[&TargetId(0)];
-    if let Err(why) = process_madvise(process.pidfd.as_fd(), &[target.range], Advice::Cold) {
+    if let Err(why) = process_madvise(&process.pidfd, &[target.range], Advice::Cold) {
         eprintln!("SKIP: memory of other processes cannot be advised here: {why}");
         return false;
     }

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 
 use common::{Target, retry, swap, swapped};
@@ -41,7 +40,7 @@ fn targets(bytes: u64) -> Option<(Vec<Target>, Processes)> {
         processes.insert(TargetId(id), Process::open(TargetId(id), target.pid()).unwrap());
     }
     let first = &processes[&TargetId(0)];
-    if let Err(why) = process_madvise(first.pidfd.as_fd(), &[targets[0].range], Advice::Cold) {
+    if let Err(why) = process_madvise(&first.pidfd, &[targets[0].range], Advice::Cold) {
         eprintln!("SKIP: memory of other processes cannot be advised here: {why}");
         return None;
     }

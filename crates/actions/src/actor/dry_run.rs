@@ -7,7 +7,6 @@
 
 use std::cell::OnceCell;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use thermo_engine::access_tables::Backing;
@@ -19,7 +18,7 @@ use thermo_kernel::process_madvise::{self, Advice};
 use thermo_kernel::process_vm::{self, Unread};
 use thermo_kernel::refusal::{Call, Refusal};
 use thermo_kernel::smaps::{self, Counts, Vma};
-use thermo_kernel::{maps, status};
+use thermo_kernel::{ProcError, maps, status};
 use thermo_targets::{Process, backing_of};
 use thermo_units::{Addr, AddrRange, Bytes};
 
@@ -30,7 +29,7 @@ use super::units::HUGE_PAGE;
 pub(super) struct DryKernel<'a> {
     root: &'a Path,
     process: &'a Process,
-    mappings: OnceCell<Option<Vec<Vma>>>,
+    mappings: OnceCell<Result<Vec<Vma>, i32>>,
 }
 
 impl<'a> DryKernel<'a> {
@@ -50,7 +49,7 @@ impl<'a> DryKernel<'a> {
         stop: &mut dyn FnMut(Bytes) -> bool,
     ) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::NotTried; ranges.len()];
-        if let Err(error) = process_madvise::check(self.process.pidfd.as_fd(), advice) {
+        if let Err(error) = process_madvise::check(&self.process.pidfd, advice) {
             let refusal = Refusal::new(Call::Madvise(advice), &error);
             outcomes.fill(Outcome::Refused(refusal.errno));
             return outcomes;
@@ -71,8 +70,9 @@ impl<'a> DryKernel<'a> {
     /// The kernel goes mapping by mapping: it stops at the first that does not take the advice, and reports a
     /// hole at the end.
     fn madvise(&self, range: AddrRange, advice: Advice) -> Outcome {
-        let Some(mappings) = self.mappings(advice) else {
-            return Outcome::Refused(libc::ESRCH);
+        let mappings = match self.mappings(advice) {
+            Ok(mappings) => mappings,
+            Err(errno) => return Outcome::Refused(errno),
         };
         let mut mapped = Bytes::ZERO;
         for (vma, part) in split_by_mapping(range, mappings, |vma| vma.mapping.range) {
@@ -99,26 +99,32 @@ impl<'a> DryKernel<'a> {
         read.is_ok() && pages.iter().all(|page| page.is_present())
     }
 
-    /// The mappings. Their flags are expensive, so they are read only where they can matter.
-    fn mappings(&self, advice: Advice) -> Option<&[Vma]> {
+    /// The mappings, or the error number of a call on the process. Their flags are expensive, so they are read
+    /// only where they can matter.
+    fn mappings(&self, advice: Advice) -> Result<&[Vma], i32> {
         let (root, pid) = (self.root, self.process.pid);
         let read = || {
-            let status = status::read(root, pid).ok()?;
+            let status = status::read(root, pid)?;
             let has_flags = status.vm_lck > Bytes::ZERO || status.hugetlb > Bytes::ZERO;
             if has_flags || advice == Advice::Collapse {
-                return smaps::read(root, pid).ok();
+                return smaps::read(root, pid);
             }
             let without_flags = |mapping| Vma {
                 mapping,
                 counts: Counts::default(),
                 vm_flags: String::new(),
             };
-            let mappings = maps::read(root, pid).ok()?;
-            Some(mappings.into_iter().map(without_flags).collect())
+            let mappings = maps::read(root, pid)?;
+            Ok(mappings.into_iter().map(without_flags).collect())
         };
         // The pid may belong to another process by now.
-        let read = self.mappings.get_or_init(read).as_deref();
-        read.filter(|_| self.process.is_alive())
+        let read = self
+            .mappings
+            .get_or_init(|| read().map_err(|error: ProcError| error.errno()));
+        match self.process.is_alive() {
+            true => read.as_deref().map_err(|errno| *errno),
+            false => Err(libc::ESRCH),
+        }
     }
 
     /// The pages that [`process_vm::touch_all`] could not read.

@@ -6,10 +6,10 @@
 //! locked memory), or into huge pages. Parts that are refused again are counted by reason.
 
 use std::cell::OnceCell;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use thermo_engine::ops::{Applied, Skip};
+use thermo_kernel::ProcError;
 use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
@@ -120,8 +120,13 @@ impl Advisor<'_> {
         if self.dry_run {
             return dry.madvise_batch(ranges, self.advice, stop);
         }
-        let pidfd = self.process.pidfd.as_fd();
-        madvise_batch(pidfd, ranges, self.advice, call_bytes(self.advice), stop)
+        madvise_batch(
+            &self.process.pidfd,
+            ranges,
+            self.advice,
+            call_bytes(self.advice),
+            stop,
+        )
     }
 
     /// The parts of all plans that were not fully advised, split where they are advised again.
@@ -135,8 +140,8 @@ impl Advisor<'_> {
         let mut parts = Vec::new();
         let mappings = OnceCell::new();
         let mappings = || {
-            let read = mappings.get_or_init(|| maps::read(self.root, self.process.pid).ok());
-            read.as_deref()
+            let read = mappings.get_or_init(|| maps::read(self.root, self.process.pid));
+            read.as_deref().map_err(ProcError::errno)
         };
         for (merged, outcome) in merged.iter().zip(outcomes) {
             for plan in (merged.first..=merged.last).filter(|nth| !is_whole[*nth]) {
@@ -161,7 +166,7 @@ impl Advisor<'_> {
         &self,
         part: Part,
         is_all: bool,
-        mappings: &dyn Fn() -> Option<&'m [Mapping]>,
+        mappings: &dyn Fn() -> Result<&'m [Mapping], i32>,
         parts: &mut Vec<Part>,
     ) {
         let again = |range| Part {
@@ -178,9 +183,12 @@ impl Advisor<'_> {
                 parts.extend(range_ops::pieces(&[part.range], HUGE_PAGE).map(again));
             }
             Outcome::Refused(0 | libc::EINVAL | libc::ENOMEM) if self.advice != Advice::Collapse => {
-                let Some(mappings) = mappings() else {
-                    let outcome = Outcome::Refused(libc::ESRCH);
-                    return parts.push(Part { outcome, ..part });
+                let mappings = match mappings() {
+                    Ok(mappings) => mappings,
+                    Err(errno) => {
+                        let outcome = Outcome::Refused(errno);
+                        return parts.push(Part { outcome, ..part });
+                    }
                 };
                 let mut mapped = Vec::new();
                 for (mapping, range) in split_by_mapping(part.range, mappings, |mapping| mapping.range) {

@@ -8,6 +8,7 @@ use thermo_units::Bytes;
 pub(super) const fn skip_for(cause: Cause) -> Skip {
     match cause {
         Cause::Gone => Skip::TargetGone,
+        Cause::NotAnswering => Skip::NotAnswering,
         Cause::NotPermitted => Skip::NotPermitted,
         Cause::Unsupported => Skip::Unsupported,
         Cause::NotMapped => Skip::NotPresent,

@@ -90,6 +90,7 @@ impl HintResult {
 const fn error_message(why: Skip) -> Option<&'static str> {
     match why {
         Skip::TargetGone => Some("the process has ended"),
+        Skip::NotAnswering => Some("the process is not answering: its address space is locked"),
         Skip::Locked => Some("the kernel does not accept advice for locked memory"),
         Skip::Unadvisable => Some(
             "the kernel does not accept the advice for this kind of mapping: device memory and hugetlb pages, and for \

@@ -10,7 +10,6 @@
 
 mod headroom;
 
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -236,7 +235,7 @@ impl<'a> PageIn<'a> {
     fn read_in(&self, process: &Process, ranges: &[AddrRange]) -> Unread {
         if self.has_disk_swap {
             // The reads below come without it, only slower, so a refusal does not matter.
-            let pidfd = process.pidfd.as_fd();
+            let pidfd = &process.pidfd;
             let _ = madvise_batch(pidfd, ranges, Advice::WillNeed, BATCH, &mut |_| false);
         }
         let pages: Vec<Addr> = ranges

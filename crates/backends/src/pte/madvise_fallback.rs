@@ -8,8 +8,6 @@
 //! Every process has a mapping that is refused: `[vvar]`, the page of the clock, which the kernel writes. A
 //! mapping that is refused on its own is skipped for some passes (`uncleared_cache.rs`).
 
-use std::os::fd::AsFd as _;
-
 use thermo_engine::scan::{ScanChunk, ScanResult};
 use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps;
@@ -87,13 +85,7 @@ impl PteTracker {
 /// Advises `MADV_COLD` on `ranges`. Returns whether the process is alive and may be advised, and the outcome
 /// for each range.
 pub(super) fn advise_cold(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Outcome>) {
-    let outcomes = madvise_batch(
-        process.pidfd.as_fd(),
-        ranges,
-        Advice::Cold,
-        MAX_BYTES,
-        &mut |_| false,
-    );
+    let outcomes = madvise_batch(&process.pidfd, ranges, Advice::Cold, MAX_BYTES, &mut |_| false);
     let is_alive = !outcomes
         .last()
         .is_some_and(|outcome| outcome.is_process_wide(Advice::Cold));

@@ -5,13 +5,19 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use thermo_units::Addr;
+
+use crate::stalled_call;
 
 /// The address space that a thread had when this was opened. If the process executes another program, writes
 /// never reach that program: they fail.
 #[derive(Debug)]
-pub struct Memory(File);
+pub struct Memory {
+    file: Arc<File>,
+    pid: u32,
+}
 
 impl Memory {
     /// Opens the memory of thread `tid` of process `pid`.
@@ -20,7 +26,11 @@ impl Memory {
     /// `ENOENT` or `ESRCH` if it has ended, `EACCES` without the right to trace it.
     pub fn open(root: &Path, pid: u32, tid: u32) -> io::Result<Self> {
         let path = root.join(format!("proc/{pid}/task/{tid}/mem"));
-        OpenOptions::new().write(true).open(path).map(Self)
+        let file = OpenOptions::new().write(true).open(path)?;
+        Ok(Self {
+            file: Arc::new(file),
+            pid,
+        })
     }
 
     /// Writes all of `bytes` to `addr`. As for every tracer, the kernel lets this also write to pages that
@@ -28,9 +38,10 @@ impl Memory {
     ///
     /// # Errors
     /// `EIO` if a part is not mapped (the other part may have been written), `ESRCH` if the process has ended
-    /// or runs another program.
+    /// or runs another program, `TimedOut` if it does not answer ([`crate::stalled_call`]).
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> io::Result<()> {
-        match self.0.write_all_at(bytes, addr.0) {
+        let (file, bytes) = (Arc::clone(&self.file), bytes.to_vec());
+        match stalled_call::run_io(self.pid, move || file.write_all_at(&bytes, addr.0)) {
             Err(error) if error.kind() == io::ErrorKind::WriteZero => {
                 Err(io::Error::from_raw_os_error(libc::ESRCH))
             }

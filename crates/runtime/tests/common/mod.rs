@@ -7,7 +7,6 @@ pub mod access;
 
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -90,7 +89,7 @@ pub fn run_if_child() {
                 let start = memory.as_ptr() as u64;
                 let all = AddrRange::new(start, start + bytes as u64);
                 // The parent checks the result.
-                let _ = process_madvise(own_pidfd.as_fd(), &[all], Advice::Collapse);
+                let _ = process_madvise(&own_pidfd, &[all], Advice::Collapse);
             }
             _ => panic!("unknown command {line:?}"),
         }

@@ -1,7 +1,6 @@
 //! What it costs to page one page out and in on this machine, measured with memory of our own.
 
 use std::hint::black_box;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -34,7 +33,7 @@ pub(super) fn measure() -> anyhow::Result<Option<PageCosts>> {
     let range = AddrRange::new(first, first + (MEASURED.0 - PAGE_SIZE));
     let us = PidFd::open(std::process::id()).context("cannot open our own process")?;
     let before = clock::thread_cpu();
-    madvise_batch(us.as_fd(), &[range], Advice::PageOut, MEASURED, &mut |_| false);
+    madvise_batch(&us, &[range], Advice::PageOut, MEASURED, &mut |_| false);
     let out = clock::thread_cpu().saturating_sub(before);
     let mut pages = Vec::new();
     Pagemap::open(root, std::process::id())
