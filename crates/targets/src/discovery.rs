@@ -343,9 +343,11 @@ fn check(root: &Path, pid: u32, own_pid: u32) -> Result<(), TargetError> {
     if stat.has_ended() {
         return Err(TargetError::FirstThreadEnded { pid, comm: stat.comm });
     }
-    maps::read(root, pid)
-        .map(drop)
-        .map_err(|err| to_target_error(err, &stat, status.euid))
+    match maps::read(root, pid) {
+        // It is a target, and set aside until it answers.
+        Ok(_) | Err(ProcError::NotAnswering(_)) => Ok(()),
+        Err(err) => Err(to_target_error(err, &stat, status.euid)),
+    }
 }
 
 fn to_target_error(err: ProcError, stat: &Stat, uid: u32) -> TargetError {

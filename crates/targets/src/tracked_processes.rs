@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thermo_engine::access_tables::Backing;
 use thermo_engine::{TargetId, TargetLayout};
 use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::stalled_call::{self, NotAnswering};
 use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat, statm};
 use thermo_units::AddrRange;
 
@@ -32,6 +33,8 @@ pub struct TrackedProcesses {
     warned_of_file_limit: bool,
     /// Targets whose first thread has ended; a warning was given.
     without_first_thread: BTreeSet<TargetId>,
+    /// Targets that do not answer; a warning was given.
+    not_answering: BTreeSet<TargetId>,
     /// Time of the previous update, in clock ticks since boot.
     last_update: Option<u64>,
 }
@@ -58,6 +61,7 @@ impl TrackedProcesses {
             warnings: Vec::new(),
             warned_of_file_limit: false,
             without_first_thread: BTreeSet::new(),
+            not_answering: BTreeSet::new(),
             last_update: None,
         })
     }
@@ -165,10 +169,15 @@ impl TrackedProcesses {
         self.processes.remove(&id);
         self.freshly_forked.remove(&id);
         self.without_first_thread.remove(&id);
+        self.not_answering.remove(&id);
     }
 
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
-        match self.mappings(pid) {
+        let mappings = self.mappings(pid);
+        if mappings.is_ok() && self.not_answering.remove(&id) {
+            self.warnings.push(format!("process {pid} answers again"));
+        }
+        match mappings {
             Ok((ranges, _)) if ranges.is_empty() && self.has_lost_first_thread(pid) => {
                 self.warn_of_lost_first_thread(id, pid);
                 None
@@ -185,6 +194,11 @@ impl TrackedProcesses {
                 self.forget(id);
                 self.discovery.remove(id);
                 None
+            }
+            // Without mappings, all of its resident memory is unknown.
+            Err(ProcError::NotAnswering(why)) => {
+                self.warn_of_stall(id, why);
+                Some(self.with_resident_size(TargetLayout::new(id, Some(pid), Vec::new()), pid))
             }
             // The process is alive, but may not be read. A later update tries again.
             Err(error) => {
@@ -237,6 +251,14 @@ impl TrackedProcesses {
         self.warnings.push(why);
     }
 
+    fn warn_of_stall(&mut self, id: TargetId, why: NotAnswering) {
+        if self.not_answering.insert(id) {
+            self.warnings.push(format!(
+                "{why}. Its memory is unknown until it answers, and other targets are monitored as before"
+            ));
+        }
+    }
+
     /// The ranges of a process to monitor, and the backing of its mappings.
     fn mappings(&self, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
         let mappings = maps::read(&self.root, pid)?;
@@ -251,6 +273,10 @@ impl TrackedProcesses {
             pagemap().is_some_and(|pagemap| pagemap.holds_pages(mapping.range).unwrap_or(false))
         };
         let ranges = self.rule.resident_ranges(&mappings, &holds_pages);
+        // If it stopped answering after its mappings were read, ranges are missing.
+        if let Some(why) = stalled_call::set_aside(pid) {
+            return Err(why.into());
+        }
         Ok((ranges, backings(&mappings)))
     }
 }
