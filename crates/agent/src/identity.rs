@@ -80,7 +80,7 @@ impl Identity {
             ),
             uid,
             cgroups: cgroup::paths(root, pid)?,
-            environment: environment(root, pid, &asked.variables),
+            environment: environment(root, pid, &asked.variables)?,
             pod: None,
         }))
     }
@@ -216,17 +216,21 @@ fn container_of(path: &str) -> Option<&str> {
 }
 
 /// The variables `names` of the environment that the process started with.
-fn environment(root: &Path, pid: u32, names: &[String]) -> Vec<String> {
+fn environment(root: &Path, pid: u32, names: &[String]) -> Result<Vec<String>, ProcError> {
     if names.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    // Unreadable: the variables do not match.
-    let text = proc::text_start(root, pid, "environ", MAX_ENVIRONMENT).unwrap_or_default();
+    let text = match proc::text_start(root, pid, "environ", MAX_ENVIRONMENT) {
+        // It is read again when the process answers.
+        Err(stall @ ProcError::NotAnswering(_)) => return Err(stall),
+        // Unreadable: the variables do not match.
+        text => text.unwrap_or_default(),
+    };
     let is_asked_for = |entry: &&str| {
         let name = entry.split('=').next().unwrap_or_default();
         names.iter().any(|asked| asked == name)
     };
-    text.split('\0').filter(is_asked_for).map(str::to_owned).collect()
+    Ok(text.split('\0').filter(is_asked_for).map(str::to_owned).collect())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use thermo_kernel::{FileError, file, proc, stat};
+use thermo_kernel::{FileError, ProcError, file, proc, stat};
 use thermo_units::Nanos;
 
 use crate::api;
@@ -203,17 +203,32 @@ impl ProcessTable {
         let Some(known) = self.known.get(&pid) else {
             return false;
         };
-        let is_same = stat::read(&self.root, pid).is_ok_and(|stat| {
-            stat.starttime == known.identity.starttime && stat.image == known.identity.image
-        });
+        let is_same = self.is_same(pid, known);
         !is_same && self.identify(pid, config, now)
+    }
+
+    /// Whether process `pid` is still the known one, and runs the same program.
+    fn is_same(&self, pid: u32, known: &Known) -> bool {
+        stat::read(&self.root, pid).is_ok_and(|stat| {
+            stat.starttime == known.identity.starttime && stat.image == known.identity.image
+        })
     }
 
     /// Reads what is known of the process. Returns whether its assignment changed.
     fn identify(&mut self, pid: u32, config: &Config, now: Nanos) -> bool {
-        let before = self.known.remove(&pid);
+        let mut before = self.known.remove(&pid);
         // A process that may not be read now is looked at again at the next update.
-        let identity = Identity::read(&self.root, pid, &config.asked).ok().flatten();
+        let identity = match (Identity::read(&self.root, pid, &config.asked), before) {
+            // What is known of a process that does not answer stays.
+            (Err(ProcError::NotAnswering(_)), Some(known)) if self.is_same(pid, &known) => {
+                self.known.insert(pid, known);
+                return false;
+            }
+            (identity, other) => {
+                before = other;
+                identity.ok().flatten()
+            }
+        };
         let was = before.as_ref().and_then(|known| known.assignment.clone());
         let Some(mut identity) = identity else {
             if stat::read(&self.root, pid).is_ok_and(|stat| stat.is_kernel_thread()) {

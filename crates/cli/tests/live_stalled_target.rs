@@ -112,3 +112,50 @@ fn record_serves_others_and_names_the_stalled_process() {
     );
     one.end();
 }
+
+/// `record --system` in a PID namespace, where it sees the processes of this test alone.
+#[test]
+fn record_of_a_system_serves_others() {
+    let Some(mount) = DeadMount::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    if !has_tracker(dir) {
+        return;
+    }
+    let script = format!(
+        "{} & {} workload -q {} & {} record -o all --system & record=$!
+         until test -e stop; do sleep 0.1; done; kill $record; wait $record; touch ended",
+        mount.lock_holder_command(),
+        common::lab().display(),
+        workload(dir, 300_000).unwrap().display(),
+        env!("CARGO_BIN_EXE_thermo"),
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args([
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    unshare.current_dir(dir);
+    let mut inside = Running::start_command(dir, unshare, "record --system");
+    assert!(
+        wait_until(|| common::has_snapshots(dir, "all")),
+        "{}",
+        inside.log()
+    );
+    let says = || inside.log().contains(" is not answering for ");
+    assert!(wait_until(says), "{}", inside.log());
+    fs::write(dir.join("stop"), "").unwrap();
+    assert!(
+        wait_until(|| dir.join("ended").exists()),
+        "`record --system` hangs: {}",
+        inside.log()
+    );
+    // The namespace ends with its last process.
+    drop(mount);
+    inside.wait();
+}

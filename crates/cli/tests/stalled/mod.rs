@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -29,6 +29,7 @@ const READ: (INodeNo, &str) = (INodeNo(3), "read");
 /// A mounted file system that answers some requests never. Dropping ends all waits for it.
 pub struct DeadMount {
     folder: tempfile::TempDir,
+    folder_of_links: tempfile::TempDir,
     abort: PathBuf,
     control: Control,
     session: Option<BackgroundSession>,
@@ -60,13 +61,8 @@ impl DeadMount {
             println!("SKIP: mounting a FUSE file system needs root and /dev/fuse");
             return None;
         }
-        if Command::new("python3")
-            .arg("-V")
-            .stdout(Stdio::null())
-            .status()
-            .is_err()
-        {
-            println!("SKIP: the target needs python3");
+        if !Path::new("/usr/bin/python3").exists() {
+            println!("SKIP: the target needs /usr/bin/python3");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -79,6 +75,7 @@ impl DeadMount {
             abort: control.0.path().join(number.to_string()).join("abort"),
             control,
             folder,
+            folder_of_links: tempfile::tempdir().unwrap(),
             session,
             holders: Vec::new(),
         };
@@ -86,7 +83,7 @@ impl DeadMount {
         Some(mount)
     }
 
-    /// A process of 16 MiB that holds the lock of its address space until this mount is dropped.
+    /// A process named `mark`, of 16 MiB, that holds the lock of its address space until this mount is dropped.
     pub fn lock_holder(&mut self, mark: &str) -> u32 {
         let holder = self.start("lock", WRITTEN.1, mark);
         // "ready" comes before the call that never returns.
@@ -96,15 +93,23 @@ impl DeadMount {
         holder
     }
 
-    /// A process whose environment cannot be read.
+    /// The command line of such a process, for a shell.
+    pub fn lock_holder_command(&self) -> String {
+        let file = self.folder.path().join(WRITTEN.1);
+        format!("python3 {} lock {}", script().display(), file.display())
+    }
+
+    /// A process named `mark` whose environment cannot be read.
     pub fn without_environment(&mut self, mark: &str) -> u32 {
         self.start("arguments", READ.1, mark)
     }
 
     fn start(&mut self, what: &str, file: &str, mark: &str) -> u32 {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stalled/hold_lock.py");
-        let mut command = Command::new("python3");
-        command.arg(script).arg(what).arg(self.folder.path().join(file));
+        // The name of a program is that of the link that starts it.
+        let program = self.folder_of_links.path().join(mark);
+        symlink("/usr/bin/python3", &program).unwrap();
+        let mut command = Command::new(program);
+        command.arg(script()).arg(what).arg(self.folder.path().join(file));
         command
             .env("THERMO_TEST", mark)
             .env("FILLER", "x".repeat(64 << 10));
@@ -117,6 +122,10 @@ impl DeadMount {
         assert_eq!(line, "ready\n");
         pid
     }
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stalled/hold_lock.py")
 }
 
 impl Drop for DeadMount {
