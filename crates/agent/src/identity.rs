@@ -23,6 +23,16 @@ pub struct Asked {
     pub user: bool,
 }
 
+impl Asked {
+    /// All but the environment, which a process that does not answer keeps from being read.
+    pub(crate) fn without_variables(&self) -> Self {
+        Self {
+            variables: Vec::new(),
+            ..*self
+        }
+    }
+}
+
 /// What is known of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identity {

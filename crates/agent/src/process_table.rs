@@ -52,6 +52,8 @@ pub struct ProcessTable {
     known: BTreeMap<u32, Known>,
     /// Threads of the kernel, which no policy has.
     kernel_threads: BTreeSet<u32>,
+    /// Processes that did not answer when they were identified: their environment is not known.
+    unanswered: BTreeSet<u32>,
     /// The names of pods.
     pods: PodNames,
     /// The number that was given out last, at the last update.
@@ -71,6 +73,7 @@ impl ProcessTable {
             own_pid: std::process::id(),
             known: BTreeMap::new(),
             kernel_threads: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             last_pid: 0,
             turn: 0,
             nr_updates: 0,
@@ -138,6 +141,9 @@ impl ProcessTable {
         }
         for pid in suspects {
             changed |= self.look_again(pid, config, now);
+        }
+        for pid in std::mem::take(&mut self.unanswered) {
+            changed |= self.identify(pid, config, now);
         }
         for pid in self.next_turn() {
             changed |= self.identify(pid, config, now);
@@ -221,8 +227,16 @@ impl ProcessTable {
         let identity = match (Identity::read(&self.root, pid, &config.asked), before) {
             // What is known of a process that does not answer stays.
             (Err(ProcError::NotAnswering(_)), Some(known)) if self.is_same(pid, &known) => {
+                self.unanswered.insert(pid);
                 self.known.insert(pid, known);
                 return false;
+            }
+            (Err(ProcError::NotAnswering(_)), other) => {
+                before = other;
+                self.unanswered.insert(pid);
+                Identity::read(&self.root, pid, &config.asked.without_variables())
+                    .ok()
+                    .flatten()
             }
             (identity, other) => {
                 before = other;

@@ -17,6 +17,9 @@ use stalled::DeadMount;
 /// How long a command may need to end: a hang is found, a slow machine is not.
 const HANG: Duration = Duration::from_secs(30);
 
+/// The exit status of a command that ended because of a signal: the signal itself did not end it.
+const INTERRUPTED: i32 = 130;
+
 /// A command that runs until it is asked to end, with its messages in the file `log`.
 struct Running {
     process: Guard,
@@ -26,7 +29,7 @@ struct Running {
 
 impl Running {
     fn start(dir: &Path, arguments: &[&str]) -> Self {
-        Self::start_command(dir, thermo(dir, arguments), &arguments.join(" "))
+        Self::start_command(dir, thermo(dir, arguments), arguments[0])
     }
 
     fn start_command(dir: &Path, mut command: Command, name: &str) -> Self {
@@ -77,7 +80,6 @@ fn hint_names_the_stalled_process() {
     let pid = mount.lock_holder("hint");
     let mut hint = Running::start(folder.path(), &["hint", "cold", "--pid", &pid.to_string()]);
     let status = hint.wait();
-    eprintln!("{}", hint.log());
     assert!(!status.success());
     assert!(says_that_it_does_not_answer(&hint.log(), pid), "{}", hint.log());
 }
@@ -98,19 +100,24 @@ fn record_serves_others_and_names_the_stalled_process() {
         &["record", "-o", "two", "--pid", &pids[0], "--pid", &pids[1]],
     );
     let recorded = wait_until(|| common::has_snapshots(dir, "two"));
-    eprintln!("{}", record.log());
     assert!(recorded, "{}", record.log());
-    let (_, log) = record.end();
+    let (status, log) = record.end();
+    assert!(status.code().is_some(), "{status}: {log}");
     assert!(says_that_it_does_not_answer(&log, stuck), "{log}");
     let report = run(dir, &["report", "info", "two"]);
-    eprintln!("{}{}", String::from_utf8_lossy(&report.stdout), stderr(&report));
+    let info = String::from_utf8_lossy(&report.stdout);
+    assert!(
+        info.contains("unknown") && says_that_it_does_not_answer(&info, stuck),
+        "{info}"
+    );
     let one = Running::start(dir, &["record", "-o", "one", "--pid", &pids[0]]);
     assert!(
         wait_until(|| says_that_it_does_not_answer(&one.log(), stuck)),
         "{}",
         one.log()
     );
-    one.end();
+    let (status, log) = one.end();
+    assert!(status.code().is_some(), "{status}: {log}");
 }
 
 /// `record --system` in a PID namespace, where it sees the processes of this test alone.
@@ -158,4 +165,130 @@ fn record_of_a_system_serves_others() {
     // The namespace ends with its last process.
     drop(mount);
     inside.wait();
+}
+
+fn agent_config(dir: &Path, marks: [&str; 2]) -> String {
+    let policy = |name: &str, condition: &str| {
+        format!("[[policy]]\nname = \"{name}\"\nmatch = {{ {condition} }}\ntarget_name = \"{name}\"\n")
+    };
+    format!(
+        "state_dir = \"{0}/state\"\n[http]\nsocket = \"{0}/a.sock\"\n{1}{2}",
+        dir.display(),
+        policy("stuck", &format!("command = \"{}\"", marks[0])),
+        policy("other", &format!("env = \"THERMO_TEST={}\"", marks[1])),
+    )
+}
+
+#[test]
+fn agent_serves_others_and_answers() {
+    let Some(mut mount) = DeadMount::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    if !has_tracker(dir) {
+        return;
+    }
+    // The kernel cuts names of programs at 15 bytes.
+    let (held, hidden) = (
+        format!("h{}", std::process::id()),
+        format!("e{}", std::process::id()),
+    );
+    let stuck = mount.lock_holder(&held);
+    mount.without_environment(&hidden);
+    let mut other = common::lab_workload(dir, &["-q", workload(dir, 300_000).unwrap().to_str().unwrap()]);
+    other.env("THERMO_TEST", "other-".to_owned() + &held);
+    let _other = common::spawn_command_quiet(other);
+    fs::write(
+        dir.join("agent.toml"),
+        agent_config(dir, [&held, &format!("other-{held}")]),
+    )
+    .unwrap();
+    let agent = Running::start(dir, &["agent", "--config", "agent.toml"]);
+    let status = || {
+        let output = run(dir, &["agent", "status", "--agent", "a.sock", "--json"]);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default()
+    };
+    let target = |status: &serde_json::Value, name: &str| {
+        let targets = status["targets"].as_array().cloned().unwrap_or_default();
+        targets
+            .into_iter()
+            .find(|target| target["name"] == name)
+            .unwrap_or_default()
+    };
+    let has_pass = || target(&status(), "other")["working_set_bytes"].as_u64() > Some(0);
+    assert!(wait_until(has_pass), "{}{}", status(), agent.log());
+    let is_shown = || target(&status(), "stuck").is_object();
+    assert!(wait_until(is_shown), "{}{}", status(), agent.log());
+    let why = || String::from_utf8(run(dir, &["agent", "why", "--agent", "a.sock"]).stdout).unwrap();
+    assert!(
+        wait_until(|| says_that_it_does_not_answer(&why(), stuck)),
+        "{}",
+        why()
+    );
+    let pause = run(dir, &["agent", "pause", "other", "--agent", "a.sock"]);
+    assert!(pause.status.success(), "{}", stderr(&pause));
+    let (status, log) = agent.end();
+    assert_eq!(status.code(), Some(INTERRUPTED), "{log}");
+}
+
+#[test]
+fn reclaim_and_lifecycle_end_beside_a_stalled_process() {
+    let Some(mut mount) = DeadMount::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    if !has_tracker(dir) {
+        return;
+    }
+    let pid = mount.lock_holder("held");
+    let apps = format!("poll = \"100ms\"\n[[app]]\nname = \"a\"\npid = {pid}\n");
+    fs::write(dir.join("apps.toml"), apps).unwrap();
+    let reclaim = Running::start(dir, &["reclaim", "--pid", &pid.to_string()]);
+    let says = || says_that_it_does_not_answer(&reclaim.log(), pid);
+    assert!(wait_until(says), "{}", reclaim.log());
+    let (status, log) = reclaim.end();
+    assert!(status.code().is_some(), "{status}: {log}");
+    let daemon = Running::start(dir, &["lifecycle", "run", "apps.toml", "--socket", "s"]);
+    assert!(
+        wait_until(|| daemon.log().contains("listening")),
+        "{}",
+        daemon.log()
+    );
+    let set = run(
+        dir,
+        &["lifecycle", "set", "a", "cached", "--socket", "s", "--json"],
+    );
+    assert!(set.status.success(), "{}", stderr(&set));
+    let why = || {
+        let why = run(dir, &["lifecycle", "why", "a", "--socket", "s", "--json"]);
+        String::from_utf8_lossy(&why.stdout).into_owned() + &stderr(&why)
+    };
+    let named = wait_until(|| says_that_it_does_not_answer(&why(), pid));
+    assert!(named, "{}{}", why(), daemon.log());
+    let (status, log) = daemon.end();
+    assert_eq!(status.code(), Some(INTERRUPTED), "{log}");
+}
+
+#[test]
+fn control_files_serve_others() {
+    let Some(mut mount) = DeadMount::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    if !has_tracker(dir) {
+        return;
+    }
+    let pid = mount.lock_holder("held");
+    let script = format!(
+        "cd /sys/kernel/mm/damon/admin/kdamonds; echo 1 >nr_kdamonds; echo 1 >0/contexts/nr_contexts
+         echo 1 >0/contexts/0/targets/nr_targets; echo {pid} >0/contexts/0/targets/0/pid_target
+         echo on >0/state; cat 0/state >{0}/state; echo off >0/state; cat 0/state >>{0}/state
+         touch {0}/ready; exec sleep 600",
+        dir.display()
+    );
+    let fs = Running::start(dir, &["fs", "--", "sh", "-c", &script]);
+    assert!(
+        wait_until(|| dir.join("ready").exists()),
+        "`thermo fs` hangs: {}",
+        fs.log()
+    );
+    assert_eq!(fs::read_to_string(dir.join("state")).unwrap(), "on\noff\n");
+    fs.end();
 }
