@@ -1,6 +1,7 @@
 //! The page frame or swap entry behind each page of an address space (`/proc/PID/pagemap`,
 //! Documentation/admin-guide/mm/pagemap.rst).
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -137,6 +138,44 @@ impl Pagemap {
         stalled_call::run_io(self.pid, move || {
             Ok(addrs.iter().map(|addr| page_now(&file, *addr).ok()).collect())
         })
+    }
+}
+
+/// The pages of one page table at a time: a call for each page would cost ten times the reading. An answer is
+/// as old as the first for this table, so a window is used for a moment only.
+#[derive(Debug)]
+pub struct Window<'a> {
+    pagemap: &'a Pagemap,
+    table: RefCell<(Option<u64>, Vec<Page>)>,
+}
+
+impl<'a> Window<'a> {
+    /// A window that has nothing read.
+    #[must_use]
+    pub const fn new(pagemap: &'a Pagemap) -> Self {
+        let table = RefCell::new((None, Vec::new()));
+        Self { pagemap, table }
+    }
+
+    /// The entry of the page at `addr`; `None` if it cannot be read.
+    #[must_use]
+    pub fn page(&self, addr: Addr) -> Option<Page> {
+        const TABLE: u64 = 512 * PAGE_SIZE;
+        let start = addr.0 / TABLE * TABLE;
+        let (read, pages) = &mut *self.table.borrow_mut();
+        if *read != Some(start) {
+            let range = AddrRange::new(start, start.saturating_add(TABLE));
+            // What was read before an error is valid.
+            *read = Some(start);
+            if self
+                .pagemap
+                .read(range, pages)
+                .is_err_and(|error| error.kind() == io::ErrorKind::TimedOut)
+            {
+                pages.clear();
+            }
+        }
+        pages.get(((addr.0 - start) / PAGE_SIZE) as usize).copied()
     }
 }
 
@@ -311,6 +350,15 @@ mod tests {
         pagemap.read(AddrRange::new(0x1000, 0x9000), &mut pages).unwrap();
         assert_eq!(pages.len(), 2, "the file ends after three pages");
         assert_eq!(pages[0].pfn(), Some(5));
+        let window = Window::new(&pagemap);
+        assert_eq!(window.page(Addr(0x1fff)).unwrap().pfn(), Some(5));
+        assert!(window.page(Addr(0x2000)).unwrap().is_swapped());
+        assert_eq!(
+            (window.page(Addr(0x3000)), window.page(Addr(1 << 40))),
+            (None, None)
+        );
+        let some = pagemap.pages(vec![Addr(0x2000), Addr(0x1000)]).unwrap();
+        assert_eq!(some, [Some(pages[1]), Some(pages[0])]);
         assert!(pages[1].is_swapped());
         assert!(Pagemap::open(root.path(), 8).is_err());
     }

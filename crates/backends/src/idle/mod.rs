@@ -76,9 +76,11 @@ impl Idle {
             return;
         };
         let mut idle_bits = self.folios.reader();
+        let pages = pagemap.pages(probes.iter().map(|probe| probe.addr).collect());
+        let mut pages = pages.unwrap_or_default().into_iter();
         for (probe, state) in probes.iter_mut().zip(states) {
             // An unreadable entry is unknown, not absent.
-            let Ok(page) = pagemap.page(probe.addr) else {
+            let Some(page) = pages.next().flatten() else {
                 probe.result = CheckResult::Unknown;
                 continue;
             };
@@ -113,8 +115,11 @@ impl Tracker for Idle {
         for group in probes.chunk_by(|a, b| a.target == b.target) {
             let process = group.first().and_then(|probe| processes.get(&probe.target));
             let pagemap = process.and_then(|process| Pagemap::open(&self.root, process.pid).ok());
-            for probe in group {
-                let page = pagemap.as_ref().and_then(|pagemap| pagemap.page(probe.addr).ok());
+            let addrs = group.iter().map(|probe| probe.addr).collect();
+            let pages = pagemap.and_then(|pagemap| pagemap.pages(addrs).ok());
+            let mut pages = pages.unwrap_or_default().into_iter();
+            for _ in group {
+                let page = pages.next().flatten();
                 states.push(page.map_or(ProbeState::Unknown, |page| self.state_of(page)));
             }
         }

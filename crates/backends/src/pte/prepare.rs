@@ -3,7 +3,7 @@
 use thermo_engine::ops::Probe;
 use thermo_kernel::kpageflags::Flags;
 use thermo_kernel::madvise_batch::Outcome;
-use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_pagetable::{Entry, Folios, Leaf};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange};
@@ -14,11 +14,16 @@ use super::state::{ProbeState, PteTracker};
 
 impl PteTracker {
     /// True if `MADV_COLD` skips this page without an error.
-    fn is_skipped_by_kernel(&self, pagemap: Option<&Pagemap>, addr: Addr, leaf: Leaf) -> bool {
-        let is_exclusive = pagemap
-            .and_then(|map| map.page(addr).ok())
-            .is_some_and(|page| page.is_exclusive());
-        !is_exclusive || self.is_off_lru(Some(leaf.pfn))
+    fn is_skipped_by_kernel(&self, page: Option<Page>, leaf: Leaf) -> bool {
+        !page.is_some_and(Page::is_exclusive) || self.is_off_lru(Some(leaf.pfn))
+    }
+
+    /// The entries of pages of a process, in order. Nothing is read if there are none.
+    fn pages_of(&self, process: &Process, addrs: Vec<Addr>) -> impl Iterator<Item = Option<Page>> + use<> {
+        let pagemap = || Pagemap::open(&self.root, process.pid).ok();
+        let opened = if addrs.is_empty() { None } else { pagemap() };
+        let pages = opened.and_then(|pagemap| pagemap.pages(addrs).ok());
+        pages.unwrap_or_default().into_iter()
     }
 
     /// Prepares the probes of one process and pushes a state for each.
@@ -107,19 +112,22 @@ impl PteTracker {
         range_of_probe: &[Option<usize>],
         outcomes: &[Outcome],
     ) {
-        let pagemap = std::cell::OnceCell::new();
-        let pagemap = || {
-            let opened = pagemap.get_or_init(|| Pagemap::open(&self.root, process.pid).ok());
-            opened.as_ref()
+        let was_refused = |range: &Option<usize>| range.is_some_and(|range| outcomes[range] != Outcome::Done);
+        let was_accessed = |entry: &Entry, range: &Option<usize>| match entry {
+            Entry::Leaf(leaf) => leaf.level <= 1 && !was_refused(range) && leaf.was_accessed(),
+            _ => false,
         };
+        let all = self.entries.iter().zip(range_of_probe).zip(&self.addrs);
+        let accessed = all.filter(|((entry, range), _)| was_accessed(entry, range));
+        let mut pages = self.pages_of(process, accessed.map(|(_, addr)| *addr).collect());
         for (n, (entry, range)) in self.entries.iter().zip(range_of_probe).enumerate() {
             let addr = self.addrs[n];
-            let was_refused = range.is_some_and(|range| outcomes[range] != Outcome::Done);
             self.probe_states[first + n] = match entry {
                 Entry::Absent(_) => ProbeState::Cleared { idle: Some(false) },
-                Entry::Leaf(leaf) if leaf.level > 1 || was_refused => ProbeState::Unknown,
+                Entry::Leaf(leaf) if leaf.level > 1 || was_refused(range) => ProbeState::Unknown,
                 Entry::Leaf(leaf)
-                    if leaf.was_accessed() && self.is_skipped_by_kernel(pagemap(), addr, *leaf) =>
+                    if was_accessed(entry, range)
+                        && self.is_skipped_by_kernel(pages.next().flatten(), *leaf) =>
                 {
                     ProbeState::Unknown
                 }

@@ -2,7 +2,7 @@
 //! time, or the kernel skipped the page without an error.
 
 use thermo_engine::scan::ScanChunk;
-use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::pagemap::{Pagemap, Window};
 use thermo_targets::Process;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
 
@@ -31,10 +31,10 @@ impl PteTracker {
         let end = ranges().map(|range| range.end).max()?;
         let between = AddrRange { start, end };
         self.keep_pagemap_open(process);
-        let pagemap = self.pagemap.as_ref().map(|(_, pagemap)| pagemap);
+        let window = self.pagemap.as_ref().map(|(_, pagemap)| Window::new(pagemap));
         // Pages that cannot be read are not known to be mapped exclusively.
         let is_exclusive = |addr| {
-            let page = pagemap.and_then(|pagemap| pagemap.page(addr).ok());
+            let page = window.as_ref().and_then(|window| window.page(addr));
             page.is_some_and(|page| page.is_exclusive())
         };
         let mut still_set: Vec<AddrRange> = Vec::new();
