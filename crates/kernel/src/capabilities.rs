@@ -125,7 +125,9 @@ pub fn keep_only(kept: Capabilities) -> io::Result<()> {
         permitted,
         inheritable: CapabilitySet::empty(),
     };
-    Ok(rustix::thread::set_capabilities(None, sets)?)
+    rustix::thread::set_capabilities(None, sets)?;
+    crate::stalled_call::end_idle_threads();
+    Ok(())
 }
 
 /// Removes all but `kept` from what the calling thread can ever get, if it may.

@@ -10,16 +10,16 @@
 //! The arguments of a call are owned by it, because it may outlive its caller. The CPU time of the call
 //! counts as that of the caller ([`crate::clock::thread_cpu`]).
 //!
-//! The threads are started when they are needed, so they have the capabilities and the system call filter of
-//! the caller, unless it gave up some after an earlier call.
+//! Each caller has threads of its own, so they have its capabilities. They end with it, and when it gives up
+//! capabilities ([`end_idle_threads`]).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
@@ -30,8 +30,9 @@ use crate::file::FileError;
 /// Maximum number of threads, so of processes that are set aside at the same time.
 const MAX_THREADS: usize = 256;
 
-/// Threads that are kept for the next call. There are rarely more callers at the same time.
-const MAX_IDLE: usize = 4;
+/// Threads of a caller that are kept for its next call. It waits for one at a time; others have come back from
+/// a process that did not answer.
+const MAX_IDLE: usize = 2;
 
 /// How long a call may stand still while it waits for the lock.
 const LOCK_WAIT: Duration = Duration::from_millis(100);
@@ -162,25 +163,40 @@ pub(crate) fn delegated_cpu() -> Nanos {
     DELEGATED_CPU.with(Cell::get)
 }
 
+/// The threads that made calls for the calling thread end, once they have nothing to do.
+pub(crate) fn end_idle_threads() {
+    IDLE.take();
+}
+
 thread_local! {
     static DELEGATED_CPU: Cell<Nanos> = const { Cell::new(Nanos::ZERO) };
+    /// The threads of this caller that have nothing to do.
+    static IDLE: RefCell<Arc<Idle>> = RefCell::default();
 }
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Ways to threads that have nothing to do. There is one way to each, so without it the thread ends.
+type Idle = Mutex<Vec<Sender<Work>>>;
+
+/// A call for a thread, with the way to this thread.
+struct Work {
+    ticket: Arc<Ticket>,
+    job: Job,
+    way: Sender<Work>,
+}
 
 struct State {
     /// Processes that are set aside, with the time at which the call began.
     set_aside: BTreeMap<u32, Instant>,
     /// Processes that answered again, and when.
     answered: BTreeMap<u32, Instant>,
-    idle: Vec<Sender<(Arc<Ticket>, Job)>>,
     threads: usize,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     set_aside: BTreeMap::new(),
     answered: BTreeMap::new(),
-    idle: Vec::new(),
     threads: 0,
 });
 
@@ -327,47 +343,70 @@ fn hand_over(ticket: &Arc<Ticket>, job: Job) -> Result<(), NotAnswering> {
         let since = began.elapsed();
         return Err(NotAnswering::Locked { pid, since });
     }
-    let mut work = (Arc::clone(ticket), job);
-    while let Some(idle) = state.idle.pop() {
-        match idle.send(work) {
-            Ok(()) => return Ok(()),
-            Err(unsent) => work = unsent.0,
-        }
+    let ticket = Arc::clone(ticket);
+    let idle = IDLE.with_borrow(Arc::clone);
+    if let Some(way) = lock(&idle).pop() {
+        return send(&way.clone(), Work { ticket, job, way });
     }
     if state.threads >= MAX_THREADS {
         return Err(NotAnswering::TooMany { pid });
     }
-    let (sender, receiver) = mpsc::channel();
-    // The receiver is alive: the thread gets it below.
-    let _ = sender.send(work);
-    let builder = thread::Builder::new().name("thermo-call".to_owned());
-    let started = builder
+    let (way, works) = mpsc::channel();
+    let idle = Arc::downgrade(&idle);
+    let started = thread::Builder::new()
+        .name("thermo-call".to_owned())
         .stack_size(STACK_SIZE)
-        .spawn(move || work_through(&sender, &receiver));
-    match started {
-        Ok(_) => state.threads += 1,
-        Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(0);
-            return Err(NotAnswering::NoThread { pid, errno });
-        }
+        .spawn(move || {
+            let _counted = Counted;
+            work_through(&works, &idle);
+        });
+    if let Err(error) = started {
+        let errno = error.raw_os_error().unwrap_or(0);
+        return Err(NotAnswering::NoThread { pid, errno });
     }
-    Ok(())
+    state.threads += 1;
+    send(&way.clone(), Work { ticket, job, way })
 }
 
-/// The thread: makes one call after the other, as long as it is among the few that are kept.
-fn work_through(sender: &Sender<(Arc<Ticket>, Job)>, receiver: &Receiver<(Arc<Ticket>, Job)>) {
+fn send(way: &Sender<Work>, work: Work) -> Result<(), NotAnswering> {
+    let pid = work.ticket.pid;
+    // It waits for work as long as there is a way to it.
+    let gone = |_| NotAnswering::NoThread { pid, errno: 0 };
+    way.send(work).map_err(gone)
+}
+
+fn lock(idle: &Idle) -> MutexGuard<'_, Vec<Sender<Work>>> {
+    // Each change is complete in itself.
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts a thread until it ends.
+struct Counted;
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        state().threads -= 1;
+    }
+}
+
+/// The thread: makes one call after the other, as long as it is among the few that its caller keeps.
+fn work_through(works: &Receiver<Work>, idle: &Weak<Idle>) {
     // A signal of the process must not go to a thread that cannot take it.
     crate::signals::block_in_this_thread();
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
-    while let Ok((ticket, job)) = receiver.recv() {
+    while let Ok(Work { ticket, job, way }) = works.recv() {
         ticket.tid.store(tid, Ordering::Relaxed);
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err();
-        let mut state = state();
-        if panicked || state.idle.len() >= MAX_IDLE {
-            state.threads -= 1;
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
             return;
         }
-        state.idle.push(sender.clone());
+        let Some(idle) = idle.upgrade() else {
+            return;
+        };
+        let mut idle = lock(&idle);
+        if idle.len() >= MAX_IDLE {
+            return;
+        }
+        idle.push(way);
     }
 }
 
@@ -458,6 +497,27 @@ mod tests {
         });
         assert_eq!(done, Ok(()));
         assert!(clock::thread_cpu() - before >= busy);
+    }
+
+    #[test]
+    fn thread_of_a_call_has_the_capabilities_of_its_caller() {
+        use crate::capabilities::{self, Capabilities};
+        let target = Target::start();
+        let pid = target.pid();
+        let permitted = move || {
+            let ask = || rustix::thread::capabilities(None).unwrap().permitted.bits();
+            (run(pid, Wait::Killable, ask).unwrap(), ask())
+        };
+        let (here, own) = permitted();
+        assert_eq!(here, own);
+        let of_other = thread::spawn(move || {
+            let before = permitted();
+            capabilities::keep_only(Capabilities::of(&[])).unwrap();
+            (before, permitted())
+        });
+        let (before, after) = of_other.join().unwrap();
+        assert_eq!((before, after), ((own, own), (0, 0)));
+        assert_eq!(permitted(), (own, own));
     }
 
     #[test]
