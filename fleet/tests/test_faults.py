@@ -71,6 +71,12 @@ def test_file_with_changed_bytes_is_set_aside_or_read_whole(tmp_path: Path) -> N
         ({"schema": "2"}, "future_schema", "its schema version is 2; this package reads 1"),
         ({"age_edges_s": "0,1,2"}, "future_schema", "its idle ages have other edges: 0,1,2"),
         ({"rows": "35"}, "truncated", "it has 36 rows; its metadata says 35"),
+        ({"window_start_ms": str(1 << 62)}, "truncated", "its window_start_ms is 4611686018427387904"),
+        ({"window_start_ms": str(-HOUR_MS)}, "truncated", "its window_start_ms is -3600000"),
+        ({"window_ms": str(10**15)}, "truncated", "its window_ms is 1000000000000000"),
+        ({"written_ms": str(10**30)}, "truncated", "its written_ms is 1000000000000000000000000000000"),
+        ({"written_ms": "9" * 5000}, "truncated", "Exceeds the limit"),
+        ({"rows": str(10**9)}, "truncated", "its rows is 1000000000"),
         ({"window_start_ms": "soon"}, "truncated", "invalid literal"),
         ({"window_start_ms": str(fleet.START_MS + 1)}, "truncated", "is not valid"),
         ({"window_start_ms": str(fleet.START_MS + 3 * HOUR_MS)}, "truncated", "a time before its window"),
@@ -119,6 +125,11 @@ def test_parquet_of_another_program_is_foreign(tmp_path: Path) -> None:
         ("time_ms", fleet.START_MS + DAY_MS, "it has rows of a time after its window"),
         ("interval_ms", 0, "it has rows of a time before its window"),
         ("workload", None, "null"),
+        ("interval_ms", 2**63 - 1, "column interval_ms has the values"),
+        ("resident_bytes", 2**62, "column resident_bytes has the values"),
+        ("idle_bytes", [-(2**62)] * 15, "column idle_bytes has the values"),
+        ("swap_cost", float("inf"), "column swap_cost has the values"),
+        ("target", "x" * 5000, "column target has a value of 5000 bytes, more than 4096"),
     ],
 )
 def test_rows_are_checked(tmp_path: Path, column: str, value: Any, detail: str) -> None:
@@ -238,3 +249,24 @@ def test_changed_files_are_no_result(spark: SparkSession, small: Path) -> None:
     with pytest.raises(tf.Error, match="the files changed while the report was made: .* run again"):
         whole.check_rows(whole.counts.rows - 1)
     whole.close()
+
+
+def test_small_file_with_large_rows_is_set_aside(tmp_path: Path) -> None:
+    """A dictionary of one long name, or one run of a number, is short. Its rows are not."""
+    path = one(tmp_path)
+    table = pq.read_table(path, partitioning=None)
+    row = table.slice(0, 1)
+
+    def write(rows: pa.Table) -> str:
+        metadata = {**table.schema.metadata, b"thermo.fleet.rows": str(rows.num_rows).encode()}
+        pq.write_table(rows.replace_schema_metadata(metadata), path)
+        assert path.stat().st_size < 1 << 20
+        return judge(tmp_path, path)[1]
+
+    names = {name: pa.array(["x" * 4000]) for name in ("target", "workload", "policy", "mode")}
+    for name, value in names.items():
+        row = row.set_column(row.schema.get_field_index(name), COLUMNS.field(name), value)
+    assert write(pa.concat_tables([row] * 20_000)).startswith("its names take 320")
+    long = pa.array([[7] * 5_000_000], COLUMNS.field("idle_bytes").type)
+    row = row.set_column(row.schema.get_field_index("idle_bytes"), COLUMNS.field("idle_bytes"), long)
+    assert write(row) == "column idle_bytes.list.element claims 5000000 values in 1 rows"

@@ -30,8 +30,8 @@ use crate::file::FileError;
 /// Maximum number of threads, so of processes that are set aside at the same time.
 const MAX_THREADS: usize = 256;
 
-/// Threads of a caller that are kept for its next call. It waits for one at a time; others have come back from
-/// a process that did not answer.
+/// Threads of a caller that are kept for its next call. It waits for one at a time; others have come back
+/// from a process that did not answer.
 const MAX_IDLE: usize = 2;
 
 /// How long a call may stand still while it waits for the lock.

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from ._layout import (
     COLUMNS,
     HOUR_MS,
+    MAX_NAME,
+    MAX_VALUE,
     NAME,
     NR_AGES,
     SCHEMA,
@@ -27,11 +29,12 @@ from ._layout import (
 )
 from ._store import read_bytes
 
-MAX_UNCOMPRESSED = 1 << 30
-"""A file of a node and a window is far smaller. A footer that claims more is damaged, and not tried."""
+MAX_UNCOMPRESSED = 256 << 20
+"""Bytes of a file's columns, and of the names in its rows. A file of a node and a window is far smaller."""
 
 _READ = pa.schema([column for column in COLUMNS if column.name not in UNUSED])
 _LISTS = [column.name for column in _READ if pa.types.is_list(column.type)]
+_TEXTS = [column.name for column in _READ if pa.types.is_string(column.type)]
 
 
 class Reason(StrEnum):
@@ -140,23 +143,55 @@ def _folder(path: str) -> tuple[str, str]:
 
 
 def _parse(data: bytes, reading: Reading) -> tuple[Metadata, pa.Table]:
-    with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        footer = file.metadata
-        metadata = parse_metadata(footer.metadata)
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        metadata = parse_metadata(file.metadata.metadata)
         if not reading.overlaps(metadata.window_start_ms, metadata.window_end_ms):
             return metadata, _READ.empty_table()
-        if footer.num_rows != metadata.rows:
-            raise ValueError(f"it has {footer.num_rows} rows; its metadata says {metadata.rows}")
-        claimed = sum(footer.row_group(nth).total_byte_size for nth in range(footer.num_row_groups))
-        if claimed > MAX_UNCOMPRESSED:
-            raise ValueError(f"its footer claims {claimed} bytes, more than {MAX_UNCOMPRESSED}")
+        _check_claims(file.metadata, metadata)
         missing = set(_READ.names) - set(file.schema_arrow.names)
         if missing:
             raise ValueError(f"it lacks the columns {', '.join(sorted(missing))}")
+    # A dictionary of names takes what the file holds. Written out, each row would repeat them.
+    with pq.ParquetFile(
+        pa.BufferReader(data), read_dictionary=_TEXTS, page_checksum_verification=True
+    ) as file:
         rows = file.read(columns=_READ.names, use_threads=False).select(_READ.names)
-    rows = rows.combine_chunks() if rows.schema.equals(_READ) else rows.cast(_READ).combine_chunks()
+    _check_names(rows)
+    rows = rows.cast(_READ).combine_chunks()
     _check_rows(rows, metadata)
     return metadata, rows
+
+
+def _check_claims(footer: pq.FileMetaData, metadata: Metadata) -> None:
+    """Raises `ValueError` if the columns would be too large, by what the footer says of them."""
+    if footer.num_rows != metadata.rows:
+        raise ValueError(f"it has {footer.num_rows} rows; its metadata says {metadata.rows}")
+    size = 0
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            size += column.total_uncompressed_size
+            if column.num_values > footer.num_rows * NR_AGES:
+                name, values = column.path_in_schema, column.num_values
+                raise ValueError(f"column {name} claims {values} values in {footer.num_rows} rows")
+    if size > MAX_UNCOMPRESSED:
+        raise ValueError(f"its footer claims {size} bytes, more than {MAX_UNCOMPRESSED}")
+
+
+def _check_names(rows: pa.Table) -> None:
+    """Raises `ValueError` if the names of the rows would be too large once they are written out."""
+    size = 0
+    for name in _TEXTS:
+        chunks: list[Any] = rows.column(name).chunks
+        for chunk in chunks:
+            if not pa.types.is_dictionary(chunk.type):
+                raise ValueError(f"column {name} has no text")
+            lengths: Any = pc.binary_length(chunk.dictionary)
+            longest = pc.max(lengths).as_py() or 0
+            if longest > MAX_NAME:
+                raise ValueError(f"column {name} has a value of {longest} bytes, more than {MAX_NAME}")
+            size += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    if size > MAX_UNCOMPRESSED:
+        raise ValueError(f"its names take {size} bytes, more than {MAX_UNCOMPRESSED}")
 
 
 def _check_rows(rows: pa.Table, metadata: Metadata) -> None:
@@ -174,6 +209,8 @@ def _check_rows(rows: pa.Table, metadata: Metadata) -> None:
             raise ValueError(f"column {name} has a list that is not of {NR_AGES} values")
     if not pc.all(pc.equal(rows["node"], pa.scalar(metadata.node))).as_py():
         raise ValueError("it has rows of another node")
+    for column in _READ:
+        _check_values(column.name, rows.column(column.name).chunk(0))
     target, agent = (pc.equal(rows["row"], pa.scalar(kind)) for kind in ("target", "agent"))
     if not pc.all(pc.or_(target, agent)).as_py():
         raise ValueError("it has rows of an unknown kind")
@@ -183,3 +220,16 @@ def _check_rows(rows: pa.Table, metadata: Metadata) -> None:
         raise ValueError("it has rows of a time before its window")
     if (begin >= metadata.window_end_ms + metadata.interval_ms).any():
         raise ValueError("it has rows of a time after its window")
+
+
+def _check_values(name: str, values: Any) -> None:
+    """Raises `ValueError` if a sum over a fleet could not hold a number."""
+    if pa.types.is_list(values.type):
+        values = values.flatten()
+    if pa.types.is_string(values.type):
+        return
+    bounds: Any = pc.min_max(values)
+    least, largest = bounds["min"].as_py(), bounds["max"].as_py()
+    # A number that is none has no order either.
+    if largest is not None and not -MAX_VALUE <= least <= largest <= MAX_VALUE:
+        raise ValueError(f"column {name} has the values {least} to {largest}")

@@ -22,6 +22,18 @@ FIRST_AGE = AGE_EDGES_S.index(10)
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 
+MAX_TIME_MS = 253_402_300_800_000
+"""The end of the calendar: the year 10000."""
+
+MAX_VALUE = 1 << 48
+"""No number of a row is larger: 256 TiB, or 8,900 years in ms. Sums over a fleet stay in 64 bits."""
+
+MAX_ROWS = 250_000
+"""Rows of a file: 20,000 targets every five minutes for an hour."""
+
+MAX_NAME = 4096
+"""Bytes of a name."""
+
 PREFIX = "thermo.fleet."
 """Prefix of the keys in a file's metadata."""
 
@@ -96,6 +108,16 @@ class Foreign(ValueError):
     """The file was not written by an agent."""
 
 
+_NUMBERS = {
+    "window_start_ms": MAX_TIME_MS,
+    "window_ms": MAX_TIME_MS,
+    "interval_ms": MAX_TIME_MS,
+    "written_ms": MAX_TIME_MS,
+    "rows": MAX_ROWS + 1,
+}
+"""The numbers of the metadata, and what they are below."""
+
+
 def parse_metadata(texts: dict[bytes, bytes] | None) -> Metadata:
     """The metadata of a file.
 
@@ -113,19 +135,18 @@ def parse_metadata(texts: dict[bytes, bytes] | None) -> Metadata:
     if edges != ",".join(map(str, AGE_EDGES_S)):
         raise OtherSchema(f"its idle ages have other edges: {edges[:100]}")
     try:
-        number = {
-            name: int(values[PREFIX + name]) for name in ("window_start_ms", "window_ms", "interval_ms")
-        }
+        number = {name: int(values[PREFIX + name]) for name in _NUMBERS}
         found = Metadata(
             cluster=values[PREFIX + "cluster"],
             node=values[PREFIX + "node"],
-            written_ms=int(values[PREFIX + "written_ms"]),
-            rows=int(values[PREFIX + "rows"]),
             link=values.get(PREFIX + "link", ""),
             **number,
         )
     except KeyError as error:
         raise ValueError(f"its metadata lacks {error.args[0]}") from error
+    for name, value in number.items():
+        if not 0 <= value < _NUMBERS[name]:
+            raise ValueError(f"its {name} is {str(value)[:40]}: it must be below {_NUMBERS[name]}")
     if found.window_ms <= 0 or found.interval_ms <= 0 or found.window_start_ms % found.window_ms != 0:
         raise ValueError(f"its window of {found.window_ms} ms at {found.window_start_ms} ms is not valid")
     return found

@@ -99,8 +99,8 @@ impl<'a> DryKernel<'a> {
         read.is_ok() && pages.iter().all(|page| page.is_present())
     }
 
-    /// The mappings, or the error number of a call on the process. Their flags are expensive, so they are read
-    /// only where they can matter.
+    /// The mappings, or the error number of a call on the process. Their flags are expensive, so they are
+    /// read only where they can matter.
     fn mappings(&self, advice: Advice) -> Result<&[Vma], i32> {
         let (root, pid) = (self.root, self.process.pid);
         let read = || {

@@ -83,7 +83,8 @@ impl DeadMount {
         Some(mount)
     }
 
-    /// A process named `mark`, of 16 MiB, that holds the lock of its address space until this mount is dropped.
+    /// A process named `mark`, of 16 MiB, that holds the lock of its address space until this mount is
+    /// dropped.
     pub fn lock_holder(&mut self, mark: &str) -> u32 {
         let holder = self.start("lock", WRITTEN.1, mark);
         // "ready" comes before the call that never returns.
