@@ -193,6 +193,31 @@ def test_batch_that_claims_too_much_memory_is_refused(sample: Path) -> None:
         thermocline.open(sample)
 
 
+def test_small_recording_that_becomes_large_is_refused(sample: Path) -> None:
+    with pa.ipc.open_stream(sample.read_bytes()) as stream:
+        schema = stream.schema
+    # Columns of zeros and nulls are short, whatever their length.
+    zeros = {
+        field.name: pa.scalar([] if pa.types.is_list(field.type) else 0, field.type)
+        for field in schema
+        if not field.nullable
+    }
+    empty = pa.RecordBatch.from_arrays(
+        [
+            pa.nulls(1_000_000, field.type) if field.nullable else pa.repeat(zeros[field.name], 1_000_000)
+            for field in schema
+        ],
+        schema=schema,
+    )
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.OSFile(str(sample), "wb") as file, pa.ipc.new_stream(file, schema, options=options) as out:
+        for _ in range(12):
+            out.write_batch(empty)
+    assert sample.stat().st_size < 1 << 19
+    with pytest.raises(thermocline.Error, match=r"its first \d+ bytes would become more than \d+ bytes"):
+        thermocline.open(sample)
+
+
 @pytest.mark.parametrize(
     ("row", "table", "expected"),
     [

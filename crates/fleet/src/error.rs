@@ -58,6 +58,14 @@ pub enum FleetError {
         /// Rows by the metadata.
         expected: u64,
     },
+    /// The file would become far larger than one of a machine and a window.
+    #[error("the file claims {claim}, at most {max} are read")]
+    Size {
+        /// What it claims.
+        claim: String,
+        /// The maximum.
+        max: u64,
+    },
     /// The bytes are not a whole Parquet file, or cannot be written.
     #[error(transparent)]
     Parquet(#[from] ParquetError),

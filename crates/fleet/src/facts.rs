@@ -22,6 +22,9 @@ const AGE_EDGES: &str = "thermo.fleet.age_edges_s";
 const LINK: &str = "thermo.fleet.link";
 const PROGRAM: &str = "thermo.fleet.program";
 
+/// The end of the calendar: the year 10000, Unix time in ms.
+const MAX_TIME_MS: u64 = 253_402_300_800_000;
+
 /// Facts of a file: which machine and window its rows belong to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileFacts {
@@ -98,10 +101,11 @@ impl FileFacts {
             });
         }
         let number = |key| {
-            text(key).parse::<u64>().map_err(|_| FleetError::Fact {
+            let number = text(key).parse().ok().filter(|number| *number < MAX_TIME_MS);
+            number.ok_or_else(|| FleetError::Fact {
                 key,
                 value: text(key),
-                expected: "a number",
+                expected: "a number up to the year 9999 in ms",
             })
         };
         if text(AGE_EDGES) != age_edges() {

@@ -1,6 +1,7 @@
 //! Reading a file back. Columns are found by name; columns of later versions of the program are ignored.
 
 use bytes::Bytes;
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field as Value, List};
 use thermo_engine::access_tables::NR_AGES;
@@ -8,11 +9,16 @@ use thermo_engine::access_tables::NR_AGES;
 use crate::columns::{COLUMNS, Field};
 use crate::{FileFacts, FleetError, Row};
 
+/// Rows of a file: 20,000 targets every five minutes for an hour.
+const MAX_ROWS: u64 = 250_000;
+/// Bytes of its columns.
+const MAX_BYTES: u64 = 256 << 20;
+
 /// The facts and rows of the file with the content `file`.
 ///
 /// # Errors
-/// `file` is not a whole Parquet file of this schema version, lacks a column, or has another number of rows
-/// than its metadata say.
+/// `file` is not a whole Parquet file of this schema version, lacks a column, is far larger than that of a
+/// machine and a window, or has another number of rows than its metadata say.
 pub fn read(file: Vec<u8>) -> Result<(FileFacts, Vec<Row>), FleetError> {
     let reader = SerializedFileReader::new(Bytes::from(file))?;
     let metadata = reader.metadata().file_metadata();
@@ -21,6 +27,7 @@ pub fn read(file: Vec<u8>) -> Result<(FileFacts, Vec<Row>), FleetError> {
         .map(Vec::as_slice)
         .unwrap_or_default();
     let (facts, expected) = FileFacts::from_metadata(key_values)?;
+    check_claims(reader.metadata(), expected)?;
     let mut rows = Vec::new();
     for values in reader.get_row_iter(None)? {
         rows.push(row(rows.len(), values?)?);
@@ -30,6 +37,39 @@ pub fn read(file: Vec<u8>) -> Result<(FileFacts, Vec<Row>), FleetError> {
         return Err(FleetError::Rows { found, expected });
     }
     Ok((facts, rows))
+}
+
+/// Refuses a file that would become too large, by what its footer says: a run of one number is short,
+/// whatever its length.
+fn check_claims(metadata: &ParquetMetaData, expected: u64) -> Result<(), FleetError> {
+    // A negative number is none.
+    let claimed = |number: i64| u64::try_from(number).unwrap_or(u64::MAX);
+    let check = |claimed: u64, max: u64, what: &str| match claimed <= max {
+        true => Ok(()),
+        false => Err(FleetError::Size {
+            claim: format!("{claimed} {what}"),
+            max,
+        }),
+    };
+    let (mut rows, mut bytes) = (0_u64, 0_u64);
+    for group in metadata.row_groups() {
+        let of_group = claimed(group.num_rows());
+        rows = rows.saturating_add(of_group);
+        check(rows, MAX_ROWS, "rows")?;
+        for column in group.columns() {
+            bytes = bytes.saturating_add(claimed(column.uncompressed_size()));
+            let max = of_group * NR_AGES as u64;
+            check(claimed(column.num_values()), max, "values in a column")?;
+        }
+    }
+    check(bytes, MAX_BYTES, "bytes")?;
+    if rows != expected {
+        return Err(FleetError::Rows {
+            found: rows,
+            expected,
+        });
+    }
+    Ok(())
 }
 
 /// The row number `nth` with these values.

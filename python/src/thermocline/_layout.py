@@ -17,6 +17,11 @@ from ._messages import Message
 MAX_UNCOMPRESSED = 128 << 20
 """Maximum bytes of a batch, and maximum of its rows."""
 
+MAX_RATIO = 256
+"""Maximum decoded bytes for each byte of a recording, beyond those that any may have."""
+FREE = 256 << 20
+"""Decoded bytes that any recording may have."""
+
 # Fields of the tables `Message` and `RecordBatch` of Arrow's format/Message.fbs, by their order there.
 _HEADER = 2
 _LENGTH, _NODES, _BUFFERS, _COMPRESSION, _VARIADIC = range(5)
@@ -41,15 +46,18 @@ _COLUMNS = {
 _NEVER_NULL = {"kind", "time_ns", "values"}
 
 
-def check_batch(data: memoryview, message: Message) -> None:
-    """Raises `Damaged` if a column does not fit its rows, or the batch needs more memory than one may."""
+def check_batch(data: memoryview, message: Message) -> int:
+    """The bytes of a batch once it is decoded.
+
+    Raises `Damaged` if a column does not fit its rows, or the batch needs more memory than one may.
+    """
     try:
-        _check(data[message.start + 8 : message.body], data[message.body : message.end])
+        return _check(data[message.start + 8 : message.body], data[message.body : message.end])
     except struct.error:
         raise Damaged("a message does not parse") from None
 
 
-def _check(head: memoryview, body: memoryview) -> None:
+def _check(head: memoryview, body: memoryview) -> int:
     batch = flatbuffer.table_of(head, flatbuffer.root(head), _HEADER)
     if batch is None:
         raise Damaged("a message is not a batch")
@@ -66,6 +74,7 @@ def _check(head: memoryview, body: memoryview) -> None:
     if (total := sum(lengths)) > MAX_UNCOMPRESSED:
         raise Damaged(f"a batch of {total} bytes is larger than the maximum of {MAX_UNCOMPRESSED}")
     _check_columns(rows, iter(nodes), iter(lengths))
+    return total
 
 
 def _uncompressed(body: memoryview, start: int, length: int, compressed: bool) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from . import _metadata as metadata
 from ._errors import Error, TruncatedWarning
 from ._flatbuffer import Damaged
-from ._layout import check_batch
+from ._layout import FREE, MAX_RATIO, check_batch
 from ._messages import MARKER, Message, Truncated, messages
 
 if TYPE_CHECKING:
@@ -79,13 +79,18 @@ def _decode(path: Path, data: bytes, strict: bool, in_progress: bool) -> Content
 
 def _find_messages(data: bytes) -> tuple[list[Message], Truncated | Damaged | None]:
     """The complete messages, and how the recording ends; `None` is the end mark."""
-    view, found = memoryview(data), list[Message]()
+    view, found, decoded = memoryview(data), list[Message](), 0
     try:
         for message in messages(view):
             if isinstance(message, Truncated):
                 return found, message
             if found:
-                check_batch(view, message)
+                decoded += check_batch(view, message)
+                if decoded > FREE + MAX_RATIO * message.end:
+                    raise Damaged(
+                        f"its first {message.end} bytes would become more than {decoded} bytes, "
+                        "which those of no recording do"
+                    )
             found.append(message)
     except Damaged as error:
         return found, error

@@ -189,8 +189,12 @@ fn truncated_files_are_refused() {
     }
 }
 
-/// A file whose message type and metadata are not those of this version.
+/// A file of one row whose message type and metadata are not those of this version.
 fn foreign(message: &str, metadata: Vec<parquet::file::metadata::KeyValue>) -> Vec<u8> {
+    foreign_rows(message, metadata, 1)
+}
+
+fn foreign_rows(message: &str, metadata: Vec<parquet::file::metadata::KeyValue>, rows: u64) -> Vec<u8> {
     use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
     let schema = parquet::schema::parser::parse_message_type(message).expect("a schema");
     let properties = WriterProperties::builder()
@@ -203,7 +207,7 @@ fn foreign(message: &str, metadata: Vec<parquet::file::metadata::KeyValue>) -> V
     while let Some(mut column) = group.next_column().expect("a column") {
         column
             .typed::<parquet::data_type::Int64Type>()
-            .write_batch(&[1], None, None)
+            .write_batch(&vec![1; rows as usize], None, None)
             .expect("a value");
         column.close().expect("a column");
     }
@@ -229,8 +233,30 @@ fn foreign_files_are_refused_with_the_reason() {
     let no_window = error(foreign(message, metadata));
     assert_eq!(
         no_window,
-        "metadata thermo.fleet.window_ms is \"long\", expected a number"
+        "metadata thermo.fleet.window_ms is \"long\", expected a number up to the year 9999 in ms"
     );
+}
+
+#[test]
+fn absurd_times_and_sizes_are_refused() {
+    let error = |file| read(file).expect_err("refused").to_string();
+    let message = "message fleet { required int64 time_ms; }";
+    for (nth, value) in [(3, "4611686018427387904"), (6, "1000000000000000")] {
+        let mut metadata = facts().to_metadata(1);
+        metadata[nth].value = Some(value.into());
+        let error = error(foreign(message, metadata));
+        assert!(
+            error.ends_with("expected a number up to the year 9999 in ms"),
+            "{error}"
+        );
+    }
+    let two = error(foreign(message, facts().to_metadata(2)));
+    assert_eq!(two, "the file has 1 rows, but its metadata say 2");
+    // One run of a number is short, whatever its length.
+    let long = foreign_rows(message, facts().to_metadata(1), MAX_ROWS + 1);
+    assert!(long.len() < 10_000, "{} bytes", long.len());
+    let error = error(long);
+    assert!(error.starts_with("the file claims 250001 rows"), "{error}");
 }
 
 #[test]
