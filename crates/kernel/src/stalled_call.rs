@@ -11,7 +11,7 @@
 //! counts as that of the caller ([`crate::clock::thread_cpu`]).
 //!
 //! Each caller has threads of its own, so they have its capabilities. They end with it, and when it gives up
-//! capabilities ([`end_idle_threads`]).
+//! capabilities.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -274,3 +274,17 @@ fn values_beyond_a_column_are_refused() {
     );
     assert!(message_type().contains("required int64 resident_bytes"));
 }
+
+#[test]
+fn any_changed_bytes_give_rows_or_an_error() {
+    let file = written(&[full_row(1, true), full_row(2, false)]);
+    let mut failed = 0;
+    for at in (0..file.len()).step_by(7) {
+        for byte in [0x00, 0x7f, 0xff] {
+            let mut changed = file.clone();
+            changed[at] = byte;
+            failed += usize::from(read(changed).is_err());
+        }
+    }
+    assert!(failed > 0);
+}
