@@ -21,6 +21,6 @@ pub mod pagein;
 pub mod preset;
 
 pub use actor::{
-    Actor, HugeOptions, MigrationMeter, Moved, PageoutLimits, RefaultCheck, RefaultMeter, Returns,
-    below_swap_floor, check_destinations, check_goal_node,
+    Actor, HeldProcesses, HugeOptions, MigrationMeter, Moved, PageoutLimits, RefaultCheck, RefaultMeter,
+    Returns, below_swap_floor, check_destinations, check_goal_node,
 };

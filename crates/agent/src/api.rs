@@ -88,8 +88,12 @@ pub struct Target {
     /// Length of a scan pass in seconds: the resolution of all ages. `None` before the first pass is
     /// complete.
     pub pass_s: Option<f64>,
-    /// Why the policy does not act now; `None` if it acts or only watches.
+    /// Why nothing is done to its memory now: the policy is paused or suspended, or the guard suspended this
+    /// target. `None` if the policy acts on it, or only watches.
     pub suspended: Option<String>,
+    /// When the guard will try again.
+    #[serde(default)]
+    pub resumes_at_ms: Option<UnixMillis>,
 }
 
 /// Bytes in one range of idle ages.
@@ -150,6 +154,9 @@ pub struct Policy {
     pub does: Vec<String>,
     /// Number of targets.
     pub targets: u64,
+    /// Number of targets that the guard suspended.
+    #[serde(default)]
+    pub suspended_targets: u64,
     /// Number of processes.
     pub processes: u64,
     /// True if a user paused it.
@@ -207,7 +214,7 @@ pub enum DecisionKind {
     WouldAct,
     /// Memory matched, but was left alone.
     Skipped,
-    /// The guard suspended the policy.
+    /// The guard suspended the policy, or a target of it.
     Suspended,
     /// The guard, or a user, let it go on.
     Resumed,

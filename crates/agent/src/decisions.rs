@@ -155,7 +155,7 @@ const fn reason(why: Skip) -> &'static str {
         Skip::Unsupported => "The kernel does not offer the call, or a system call filter hides it.",
         Skip::Refused => "The kernel refused it.",
         Skip::DryRun => "The policy only counts what it would do.",
-        Skip::Cancelled => "The policy was held back.",
+        Skip::Cancelled => "The policy or the target was held back.",
         // A reason that is newer than this table still has a name.
         other => other.name(),
     }

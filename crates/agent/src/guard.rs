@@ -1,8 +1,14 @@
-//! The guard of a policy that acts: bounds beyond which it is suspended, and the rule by which it resumes.
+//! The guards of a policy that acts: bounds beyond which a target, or the policy, is suspended, and the rule
+//! by which it resumes.
 //!
-//! A policy is suspended for the wait of its bounds. After that it resumes once all bounds hold. Each
-//! suspension within an hour of the last doubles the wait, up to an hour.
+//! Each target has a guard for what it alone can cause: refaults, and stall of its control groups. Otherwise
+//! a user who lets a program of his stall would stop the policy for all. The policy has a guard for what the
+//! machine has one of: swap, and the stall of the machine where groups do not tell theirs.
+//!
+//! A suspension lasts for the wait of the bounds. After that it ends once all bounds hold. Each suspension
+//! within an hour of the last doubles the wait, up to an hour.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
@@ -11,6 +17,9 @@ use thermo_units::{Bytes, Nanos, Permille, SharePerMinute};
 const FEW_REFAULTS: Bytes = Bytes::mib(1);
 /// The longest wait, and the time within which suspensions count as one series.
 const HOUR: Nanos = Nanos::secs(3600);
+/// Guards are kept of so many targets that have ended: names may come from users. Beyond, all of these are
+/// forgotten.
+const MAX_ENDED: usize = 1024;
 
 /// The bounds of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,13 +148,13 @@ impl Bounds {
 /// What the guard decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The policy is suspended from now on.
+    /// The target or the policy is suspended from now on.
     Suspend(Exceeded),
-    /// The policy goes on.
+    /// It goes on.
     Resume,
 }
 
-/// The guard of one policy.
+/// The guard of one policy or target.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
     /// The bound that did not hold, and the end of the wait.
@@ -155,7 +164,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Judges the policy. `None`: nothing changes.
+    /// Judges what was measured. `None`: nothing changes.
     pub fn judge(&mut self, bounds: &Bounds, measured: &Measured, now: Nanos) -> Option<Verdict> {
         let exceeded = bounds.exceeded(measured);
         match (self.suspended, exceeded) {
@@ -175,23 +184,85 @@ impl Guard {
 
     fn next_wait(&self, bounds: &Bounds, now: Nanos) -> Nanos {
         let first = bounds.resume_after;
-        match self.last {
-            Some((began, wait)) if now.saturating_sub(began) < wait.saturating_add(HOUR) => {
-                Nanos(wait.0.saturating_mul(2)).min(HOUR).max(first)
-            }
-            _ => first,
+        match self.last.filter(|_| self.is_in_series(now)) {
+            Some((_, wait)) => Nanos(wait.0.saturating_mul(2)).min(HOUR).max(first),
+            None => first,
         }
     }
 
-    /// The bound that did not hold, and when the policy is tried again.
+    /// The bound that did not hold, and when it may go on.
     #[must_use]
     pub const fn suspended(&self) -> Option<(Exceeded, Nanos)> {
         self.suspended
     }
 
-    /// Lets the policy go on at once: a user has asked for it.
+    /// Lets it go on at once: a user has asked for it.
     pub const fn release(&mut self) {
         self.suspended = None;
+    }
+
+    /// Whether another suspension would belong to the same series.
+    fn is_in_series(&self, now: Nanos) -> bool {
+        self.last
+            .is_some_and(|(began, wait)| now.saturating_sub(began) < wait.saturating_add(HOUR))
+    }
+}
+
+/// The guards of a policy's targets, by name. A target that has ended and begins again finds its guard as it
+/// was.
+#[derive(Debug, Clone, Default)]
+pub struct TargetGuards(BTreeMap<String, Guard>);
+
+impl TargetGuards {
+    /// Judges targets by what was measured of them. Returns what changed.
+    pub fn judge(
+        &mut self,
+        bounds: &Bounds,
+        measured: &BTreeMap<String, Measured>,
+        now: Nanos,
+    ) -> Vec<(String, Verdict)> {
+        self.forget(measured, now);
+        let mut verdicts = Vec::new();
+        for (name, measured) in measured {
+            if !self.0.contains_key(name) && bounds.exceeded(measured).is_none() {
+                continue;
+            }
+            let guard = self.0.entry(name.clone()).or_default();
+            verdicts.extend(
+                guard
+                    .judge(bounds, measured, now)
+                    .map(|verdict| (name.clone(), verdict)),
+            );
+        }
+        verdicts
+    }
+
+    fn forget(&mut self, living: &BTreeMap<String, Measured>, now: Nanos) {
+        self.0.retain(|name, guard| {
+            let is_suspended = guard.suspended.is_some() && living.contains_key(name);
+            is_suspended || guard.is_in_series(now)
+        });
+        if self.0.len() > living.len() + MAX_ENDED {
+            self.0.retain(|name, _| living.contains_key(name));
+        }
+    }
+
+    /// The bound that did not hold for this target, and when it may go on.
+    #[must_use]
+    pub fn suspended(&self, name: &str) -> Option<(Exceeded, Nanos)> {
+        self.0.get(name).and_then(Guard::suspended)
+    }
+
+    /// The names of all that are suspended.
+    #[must_use]
+    pub fn all_suspended(&self) -> BTreeSet<&str> {
+        let suspended = self.0.iter().filter(|(_, guard)| guard.suspended.is_some());
+        suspended.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Lets all go on at once: a user has asked for it.
+    pub fn release(&mut self) {
+        self.0.values_mut().for_each(Guard::release);
     }
 }
 
@@ -245,6 +316,52 @@ mod tests {
         assert_eq!(judge(0, 600), None, "the wait is not over");
         assert_eq!(judge(50, 601), None, "the bound does not hold");
         assert_eq!(judge(0, 602), Some(Verdict::Resume));
+    }
+
+    #[test]
+    fn target_beyond_its_bounds_is_suspended_and_no_other() {
+        let (bounds, mut guards) = (Bounds::default(), TargetGuards::default());
+        let both = |of_mallory| {
+            let of_mallory: Measured = of_mallory;
+            BTreeMap::from([
+                ("alice".to_owned(), measured(0)),
+                ("mallory".to_owned(), of_mallory),
+            ])
+        };
+        let stalled = Measured {
+            stall: Some(Permille(900)),
+            ..measured(0)
+        };
+        let verdicts = guards.judge(&bounds, &both(stalled), Nanos::secs(1));
+        let names: Vec<&str> = verdicts.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["mallory"]);
+        assert_eq!(guards.all_suspended(), BTreeSet::from(["mallory"]));
+        assert_eq!(guards.suspended("alice"), None);
+        // It ends and begins again: it is suspended still, and its wait grows.
+        assert_eq!(guards.judge(&bounds, &BTreeMap::new(), Nanos::secs(2)), []);
+        assert!(guards.suspended("mallory").is_some());
+        let resumed = guards.judge(&bounds, &both(measured(0)), Nanos::secs(601));
+        assert_eq!(resumed, [("mallory".to_owned(), Verdict::Resume)]);
+        let _ = guards.judge(&bounds, &both(stalled), Nanos::secs(602));
+        assert_eq!(
+            guards.suspended("mallory").map(|found| found.1),
+            Some(Nanos::secs(602 + 1200))
+        );
+        guards.release();
+        assert_eq!(guards.all_suspended(), BTreeSet::new());
+    }
+
+    #[test]
+    fn guards_of_short_lived_names_are_forgotten() {
+        let (bounds, mut guards) = (Bounds::default(), TargetGuards::default());
+        for nr in 0..5000 {
+            let name = format!("name-{nr}");
+            let verdicts = guards.judge(&bounds, &BTreeMap::from([(name, measured(50))]), Nanos::secs(1));
+            assert_eq!(verdicts.len(), 1);
+            assert!(guards.0.len() <= MAX_ENDED + 2, "{}", guards.0.len());
+        }
+        let _ = guards.judge(&bounds, &BTreeMap::new(), Nanos::secs(10_000));
+        assert_eq!(guards.0.len(), 0, "the hour after the wait is over");
     }
 
     #[test]

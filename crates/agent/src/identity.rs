@@ -105,7 +105,7 @@ impl Identity {
             .cgroups
             .iter()
             .find(|group| group.controllers == "name=systemd")
-            .or_else(|| self.cgroups.iter().find(|group| group.controllers.is_empty()))?;
+            .or_else(|| self.cgroups.iter().find(|group| group.is_unified()))?;
         unit_of(&systemd.path)
     }
 
@@ -154,11 +154,8 @@ impl Identity {
     /// The path of the control group that limits memory: version 2, or the memory controller.
     #[must_use]
     pub fn cgroup(&self) -> &str {
-        let memory = self
-            .cgroups
-            .iter()
-            .find(|group| group.controllers.split(',').any(|one| one == "memory"));
-        let unified = || self.cgroups.iter().find(|group| group.controllers.is_empty());
+        let memory = self.cgroups.iter().find(|group| group.has("memory"));
+        let unified = || self.cgroups.iter().find(|group| group.is_unified());
         memory.or_else(unified).map_or("/", |group| &group.path)
     }
 

@@ -11,6 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use thermo_kernel::cgroup::GroupPath;
 use thermo_kernel::{FileError, ProcError, file, proc, stat};
 use thermo_units::Nanos;
 
@@ -34,6 +35,19 @@ pub struct Assignment {
     pub policy: usize,
     /// Name of the target.
     pub target: String,
+}
+
+/// A process of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyProcess {
+    /// The process number.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub starttime: u64,
+    /// Name of the target.
+    pub target: String,
+    /// Its control groups that may tell how long their tasks waited for memory.
+    pub memory_groups: Vec<GroupPath>,
 }
 
 /// A known process.
@@ -258,7 +272,10 @@ impl ProcessTable {
         let is_same_process = before
             .as_ref()
             .is_some_and(|known| known.identity.starttime == identity.starttime);
-        let changed = was != assignment || (!is_same_process && assignment.is_some());
+        let has_moved = before
+            .as_ref()
+            .is_some_and(|known| known.identity.cgroups != identity.cgroups);
+        let changed = was != assignment || (!is_same_process || has_moved) && assignment.is_some();
         let found = before
             .filter(|_| is_same_process)
             .map_or(now, |known| known.found);
@@ -273,12 +290,19 @@ impl ProcessTable {
         changed
     }
 
-    /// The processes of each policy: number, start time and name of the target.
+    /// The processes of a policy.
     #[must_use]
-    pub fn of_policy(&self, policy: usize) -> Vec<(u32, u64, String)> {
+    pub fn of_policy(&self, policy: usize) -> Vec<PolicyProcess> {
         let of_policy = |(pid, known): (&u32, &Known)| {
             let assignment = known.assignment.as_ref().filter(|one| one.policy == policy)?;
-            Some((*pid, known.identity.starttime, assignment.target.clone()))
+            let groups = known.identity.cgroups.iter();
+            let of_memory = groups.filter(|group| group.is_unified() || group.has("memory"));
+            Some(PolicyProcess {
+                pid: *pid,
+                starttime: known.identity.starttime,
+                target: assignment.target.clone(),
+                memory_groups: of_memory.cloned().collect(),
+            })
         };
         self.known.iter().filter_map(of_policy).collect()
     }

@@ -321,7 +321,7 @@ for line in sys.stdin:
 ";
 
 #[test]
-fn acting_policy_is_suspended_when_memory_comes_back() {
+fn target_is_suspended_when_its_memory_comes_back() {
     let Ok(folder) = tempfile::tempdir() else { return };
     if !has_tracker(folder.path()) {
         return;
@@ -359,10 +359,14 @@ fn acting_policy_is_suspended_when_memory_comes_back() {
 
     stdin.write_all(b"read\n").unwrap();
     assert!(
-        wait_until(|| !agent.policy()["suspended"].is_null()),
+        wait_until(|| !agent.target()["suspended"].is_null()),
         "{}",
         agent.ledger()
     );
+    let policy = agent.policy();
+    assert!(policy["suspended"].is_null(), "other targets go on: {policy}");
+    assert_eq!(policy["suspended_targets"], 1);
+    assert!(agent.target()["resumes_at_ms"].is_u64(), "{}", agent.target());
     let why = agent.decisions("suspended").join("; ");
     assert!(
         why.contains("came back in the last minute") && why.contains("1%/min"),
@@ -374,8 +378,8 @@ fn acting_policy_is_suspended_when_memory_comes_back() {
     // Ages pass the minimum again, and nothing is done.
     let idle = |agent: &Agent| agent.target()["ages"][3]["bytes"].as_u64().unwrap_or(0);
     assert!(wait_until(|| idle(&agent) >= 24 << 20), "{}", agent.target());
-    assert_eq!(acted(), held, "the policy is suspended");
+    assert_eq!(acted(), held, "the target is suspended");
     agent.ask(&["resume", "test"]);
-    assert!(agent.policy()["suspended"].is_null());
+    assert!(agent.target()["suspended"].is_null());
     assert!(wait_until(|| acted() > held), "it goes on");
 }

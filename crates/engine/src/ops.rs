@@ -360,6 +360,12 @@ pub trait Operations {
         Nanos::ZERO
     }
 
+    /// Whether the memory of `target` is left alone for now: no scheme that acts selects it, so its idle ages
+    /// go on and no quota is spent on it.
+    fn is_held(&self, _target: TargetId) -> bool {
+        false
+    }
+
     /// False once all targets are gone and no update can bring one back.
     fn any_target_left(&mut self) -> bool;
 

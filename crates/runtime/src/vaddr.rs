@@ -128,6 +128,11 @@ impl Operations for Vaddr {
         next
     }
 
+    fn is_held(&self, target: TargetId) -> bool {
+        let process = self.targets.processes().get(&target);
+        process.is_some_and(|process| self.actor.is_held(process.pid))
+    }
+
     fn any_target_left(&mut self) -> bool {
         self.targets.any_left()
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use common::access::{probe, scan};
 use common::{Target, retry, swap, swapped, tracker};
-use thermo_actions::{Actor, MigrationMeter, PageoutLimits};
+use thermo_actions::{Actor, HeldProcesses, MigrationMeter, PageoutLimits};
 use thermo_backends::{PteTracker, Tracker as _};
 use thermo_engine::TargetId;
 use thermo_engine::action::Action;
@@ -315,6 +315,21 @@ fn cancelled_actor_skips_everything() {
     actor.cancel_flag().store(true, Ordering::Relaxed);
     let applied = apply(&mut actor, &target.processes(), Action::Cold, target.range);
     assert_eq!(applied.skipped, [(Skip::Cancelled, Bytes::mib(4))]);
+}
+
+#[test]
+fn memory_of_a_held_process_is_left_alone() {
+    let target = Target::start(4 << 20);
+    let held = HeldProcesses::default();
+    let mut actor = actor().with_held_processes(held.clone());
+    let mut skips = |pids: &[u32]| {
+        held.set(pids.iter().copied().collect());
+        let applied = apply(&mut actor, &target.processes(), Action::Cold, target.range);
+        skipped(&applied, Skip::Cancelled)
+    };
+    let pid = target.pid();
+    assert_eq!(skips(&[pid]), Bytes::mib(4));
+    assert_eq!(skips(&[pid + 1]), Bytes::ZERO, "another process is held");
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn target(name: &str, policy: &str, mode: Mode, scale: u64) -> Target {
         refault_bytes_per_min: 4096 * scale,
         pass_s: Some(1.25),
         suspended: None,
+        resumes_at_ms: None,
     }
 }
 

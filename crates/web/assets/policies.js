@@ -56,6 +56,8 @@ function policyState(policy) {
   if (policy.error) return ["bad", "cannot run", policy.error];
   if (policy.paused) return ["warn", "paused", "A user paused it. It acts again after resume."];
   if (policy.suspended) return ["warn", "suspended", policy.suspended];
+  const some = policy.suspended_targets ?? 0;
+  if (some > 0) return ["warn", "acting", `The guard suspended ${some} of ${policy.targets} targets.`];
   return policy.mode === "act" ? ["good", "acting", ""] : ["idle", "watching", ""];
 }
 

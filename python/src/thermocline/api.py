@@ -55,6 +55,7 @@ class Target(TypedDict):
     refault_bytes_per_min: int
     pass_s: float | None
     suspended: str | None
+    resumes_at_ms: int | None
 
 
 class Targets(TypedDict):
@@ -74,6 +75,7 @@ class Policy(TypedDict):
     matches: str
     does: list[str]
     targets: int
+    suspended_targets: int
     processes: int
     paused: bool
     suspended: str | None

@@ -14,7 +14,6 @@
 mod calls;
 
 use std::io;
-use std::sync::atomic::Ordering;
 
 use thermo_engine::ops::{Applied, Skip};
 use thermo_engine::scheme::{Destination, node_of};
@@ -176,8 +175,8 @@ impl Actor {
     /// Moves one batch. `full` has the nodes that ran out of memory.
     fn move_batch(&mut self, process: &Process, batch: &[Unit], full: &mut Vec<u32>, applied: &mut Applied) {
         let mut skip_all = |why, units: &[Unit]| applied.skip(why, bytes(units));
-        if self.cancel.load(Ordering::Relaxed) {
-            return skip_all(Skip::Cancelled, batch);
+        if let Some(why) = self.stop.reason(process.pid) {
+            return skip_all(why, batch);
         }
         if !process.is_alive() {
             return skip_all(Skip::TargetGone, batch);

@@ -58,6 +58,7 @@ mod refused;
 mod returns;
 mod split;
 mod state;
+mod stop;
 mod swap_cache;
 mod touch;
 mod units;
@@ -67,7 +68,7 @@ mod vma_flags;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use thermo_engine::TargetId;
 use thermo_engine::action::Action;
@@ -96,6 +97,8 @@ use self::refused::skip_refused;
 use self::returns::ReturnSamples;
 pub use self::returns::Returns;
 pub use self::state::Actor;
+pub use self::stop::HeldProcesses;
+use self::stop::Stop;
 
 impl Actor {
     /// An actor that pages out within `limits`. With `dry_run` it makes every check and no system call that
@@ -113,7 +116,7 @@ impl Actor {
             returns: ReturnSamples::default(),
             guard: PageoutGuard::new(limits),
             dry_run,
-            cancel: Arc::new(AtomicBool::new(false)),
+            stop: Stop::default(),
         }
     }
 
@@ -143,7 +146,14 @@ impl Actor {
     /// The same actor, which obeys `flag` as its [`Actor::cancel_flag`].
     #[must_use]
     pub fn with_cancel_flag(mut self, flag: Arc<AtomicBool>) -> Self {
-        self.cancel = flag;
+        self.stop.cancel = flag;
+        self
+    }
+
+    /// The same actor, which leaves the memory of `held` processes alone ([`Skip::Cancelled`]).
+    #[must_use]
+    pub fn with_held_processes(mut self, held: HeldProcesses) -> Self {
+        self.stop.held = held;
         self
     }
 
@@ -151,7 +161,13 @@ impl Actor {
     /// between system calls, each of which takes at most about 0.1 s.
     #[must_use]
     pub fn cancel_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.cancel)
+        Arc::clone(&self.stop.cancel)
+    }
+
+    /// Whether the memory of process `pid` is left alone now: the cancel flag is set, or the process is held.
+    #[must_use]
+    pub fn is_held(&self, pid: u32) -> bool {
+        self.stop.reason(pid).is_some()
     }
 
     /// Changes whether this actor only counts what it would do.
@@ -257,11 +273,11 @@ impl Actor {
         processes: &'a Processes,
         group: &[TargetRange],
     ) -> Result<(&'a Process, Pagemap), NotOpened> {
-        if self.cancel.load(Ordering::Relaxed) {
-            return Err(NotOpened::Skipped(Skip::Cancelled));
-        }
         let process = group.first().and_then(|run| processes.get(&run.target));
         let process = process.ok_or(NotOpened::Skipped(Skip::TargetGone))?;
+        if let Some(why) = self.stop.reason(process.pid) {
+            return Err(NotOpened::Skipped(why));
+        }
         let refused = |error| NotOpened::Refused(Refusal::new(Call::OpenPagemap, &error));
         let pagemap = Pagemap::open(&self.root, process.pid).map_err(refused)?;
         Ok((process, pagemap))
@@ -270,8 +286,8 @@ impl Actor {
     /// Decides which memory of a range is acted on.
     fn plan(&self, task: &Task<'_>, run: &TargetRange, mut pte: Inspector<'_>) -> RangePlan {
         let mut applied = Applied::default();
-        if self.cancel.load(Ordering::Relaxed) {
-            return RangePlan::nothing(all_skipped(Skip::Cancelled, run.range));
+        if let Some(why) = self.stop.reason(task.process.pid) {
+            return RangePlan::nothing(all_skipped(why, run.range));
         }
         let kept = self.kept(task, run, pte.as_deref_mut(), &mut applied);
         applied.passed_filters = range_ops::sum(&kept);

@@ -3,8 +3,6 @@
 //!
 //! Consecutive ranges share a system call, up to the size of one call, and each has its own counts.
 
-use std::sync::atomic::Ordering;
-
 use thermo_engine::ops::{Applied, Skip, TargetRange};
 use thermo_kernel::clock;
 use thermo_kernel::kpageflags::PageFrames;
@@ -90,14 +88,17 @@ impl Actor {
         let swap_before = SwapBefore::read(&self.root, task.pagemap, has_frames, &plans, MAX_COUNTED);
         let dry_run = self.dry_run;
         let Self {
-            guard, root, cancel, ..
+            guard,
+            root,
+            stop: held,
+            ..
         } = self;
         let mut requested = Bytes::ZERO;
         let mut stop = |so_far: Bytes| {
             guard.record_requested(so_far.saturating_sub(requested));
             requested = so_far;
-            let cancelled = cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
-            cancelled.or_else(|| guard.stop_reason(root, task.processes, to_swap, clock::monotonic()))
+            let held_back = held.reason(task.process.pid);
+            held_back.or_else(|| guard.stop_reason(root, task.processes, to_swap, clock::monotonic()))
         };
         let advisor = Advisor {
             root,

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use thermo_kernel::kpageflags::PageFrames;
 use thermo_units::Bytes;
@@ -13,6 +11,7 @@ use super::move_journal::MoveJournal;
 use super::nodes::Nodes;
 use super::pageout_guard::PageoutGuard;
 use super::returns::ReturnSamples;
+use super::stop::Stop;
 
 /// Applies actions to the memory of processes. See the documentation of `mod.rs`.
 #[derive(Debug)]
@@ -27,5 +26,5 @@ pub struct Actor {
     pub(super) dry_run: bool,
     /// Memory that the dry run of this request would have moved to each node.
     pub(super) promised: BTreeMap<u32, Bytes>,
-    pub(super) cancel: Arc<AtomicBool>,
+    pub(super) stop: Stop,
 }

@@ -1,9 +1,6 @@
 //! Actions whose effect is not verified.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use thermo_engine::ops::{Applied, Skip};
+use thermo_engine::ops::Applied;
 use thermo_kernel::process_madvise::Advice;
 use thermo_kernel::{lru_gen, process_vm};
 use thermo_targets::Process;
@@ -18,8 +15,7 @@ use super::touch;
 impl Actor {
     /// Moves the kept memory of `plans` up on the LRU lists.
     pub(super) fn touch(&self, task: &Task<'_>, plans: Vec<RangePlan>) -> Vec<Applied> {
-        let cancel = Arc::clone(&self.cancel);
-        let mut stop = || cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
+        let mut stop = || self.stop.reason(task.process.pid);
         let page_data = (task.pagemap, self.frames.as_ref());
         let times = lru_gen::accesses_to_activate(&self.root);
         let results = plans.into_iter().map(|RangePlan { mut applied, kept }| {
@@ -43,7 +39,7 @@ impl Actor {
     /// Advises the kept memory of `plans` until the cancel flag is set. Afterwards the plans keep what was
     /// advised.
     pub(super) fn advise(&self, process: &Process, advice: Advice, plans: &mut [RangePlan]) {
-        let mut stop = |_| self.cancel.load(Ordering::Relaxed).then_some(Skip::Cancelled);
+        let mut stop = |_| self.stop.reason(process.pid);
         let advisor = Advisor {
             root: &self.root,
             process,

@@ -66,7 +66,8 @@ impl Agent {
         }
     }
 
-    pub(super) fn record_verdict(&mut self, nth: usize, verdict: Verdict) {
+    /// Tells what the guards decided about a target, or about the policy.
+    pub(super) fn record_verdict(&self, nth: usize, target: Option<String>, verdict: Verdict) {
         let Some(policy) = self.policies.get(nth) else {
             return;
         };
@@ -77,21 +78,27 @@ impl Agent {
             ),
             Verdict::Resume => (DecisionKind::Resumed, "The bounds hold again.".to_owned()),
         };
-        self.decide(&policy.config.name.clone(), kind, why);
+        self.add_decision(Decision {
+            policy: policy.config.name.clone(),
+            target,
+            kind,
+            why,
+            ..Decision::default()
+        });
     }
 
     pub(super) fn decide(&self, policy: &str, kind: DecisionKind, why: String) {
+        self.add_decision(Decision {
+            policy: policy.to_owned(),
+            kind,
+            why,
+            ..Decision::default()
+        });
+    }
+
+    fn add_decision(&self, decision: Decision) {
         let time_ms = self.unix_ms(clock::monotonic());
-        let policy = policy.to_owned();
-        self.shared.decisions().add(
-            time_ms,
-            Decision {
-                policy,
-                kind,
-                why,
-                ..Decision::default()
-            },
-        );
+        self.shared.decisions().add(time_ms, decision);
     }
 
     /// Counts the CPU time of a policy that ends.

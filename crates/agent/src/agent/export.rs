@@ -79,9 +79,10 @@ impl Agent {
     /// The rows of all targets, without sums, and the re-accesses of each since the agent started.
     fn target_rows(&mut self, now: Nanos, swap: &SwapState) -> (Vec<Row>, Vec<[Bytes; NR_AGES]>) {
         let (mut rows, mut reaccessed) = (Vec::new(), Vec::new());
+        let wall_clock = self.wall_clock;
         for policy in &mut self.policies {
             let age_ms = policy.pageout_age().map(|age| age.0 / Nanos::millis(1).0);
-            for target in policy.published_targets(now) {
+            for target in policy.published_targets(now, |time| wall_clock.unix_ms(time)) {
                 let Some(state) = policy.targets.get(&target.name) else {
                     continue;
                 };

@@ -305,10 +305,10 @@ impl Agent {
                 break;
             };
             let activity = policy.collect(now, &swap);
-            let verdict = policy.judge(now, &swap);
+            let verdicts = policy.judge(now, &swap);
             self.record_activity(nth, activity, time);
-            if let Some(verdict) = verdict {
-                self.record_verdict(nth, verdict);
+            for (target, verdict) in verdicts {
+                self.record_verdict(nth, target, verdict);
             }
         }
         self.divide_budget(time);

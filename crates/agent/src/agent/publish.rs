@@ -11,16 +11,17 @@ use crate::service::Published;
 impl Agent {
     pub(super) fn publish(&mut self, now: Nanos) {
         let time_ms = self.unix_ms(now);
+        let wall_clock = self.wall_clock;
+        let to_unix = |time| wall_clock.unix_ms(time);
         let targets = self
             .policies
             .iter_mut()
-            .flat_map(|policy| policy.published_targets(now))
+            .flat_map(|policy| policy.published_targets(now, to_unix))
             .collect();
-        let wall_clock = self.wall_clock;
         let policies = self
             .policies
             .iter()
-            .map(|policy| policy.published(|time| wall_clock.unix_ms(time)))
+            .map(|policy| policy.published(to_unix))
             .collect();
         self.shared.publish(Published {
             targets: Targets {

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use thermo_actions::HeldProcesses;
 use thermo_engine::Action;
 use thermo_engine::budget::CpuShare;
 use thermo_engine::ops::Applied;
@@ -23,8 +24,9 @@ use self::worker::Worker;
 use crate::api::{self, Mode, UnixMillis};
 use crate::budget_division::{Need, RecentShare};
 use crate::config::PolicyConfig;
-use crate::guard::{Exceeded, Guard, Measured, Verdict};
+use crate::guard::{Exceeded, Guard, Measured, TargetGuards, Verdict};
 use crate::pressure::{StallMeter, SwapState};
+use crate::process_table::PolicyProcess;
 
 /// After a failure, a policy is started again after this time.
 const RESTART_AFTER: Nanos = Nanos::secs(30);
@@ -44,10 +46,13 @@ pub struct Policy {
     /// Number of its kdamond.
     number: u32,
     guard: Guard,
+    target_guards: TargetGuards,
     /// Set while nothing may be done. Others set it, too, to stop an action at once.
     hold: Arc<AtomicBool>,
+    /// The processes of targets that are suspended.
+    held: HeldProcesses,
     worker: Option<Worker>,
-    processes: Vec<(u32, u64, String)>,
+    processes: Vec<PolicyProcess>,
     share: CpuShare,
     /// What it used of the budget lately, and whether it waits for it.
     used: RecentShare,
@@ -101,7 +106,9 @@ impl Policy {
             targets: BTreeMap::new(),
             number,
             guard: Guard::default(),
+            target_guards: TargetGuards::default(),
             hold: Arc::default(),
+            held: HeldProcesses::default(),
             worker: None,
             processes: Vec::new(),
             share,
@@ -124,13 +131,13 @@ impl Policy {
     }
 
     /// Watches these processes from now on.
-    pub fn select(&mut self, root: &Path, processes: Vec<(u32, u64, String)>) {
+    pub fn select(&mut self, root: &Path, processes: Vec<PolicyProcess>) {
         if processes == self.processes {
             return;
         }
         self.processes = processes;
-        let pids: Vec<u32> = self.processes.iter().map(|(pid, ..)| *pid).collect();
-        self.stall.set_processes(root, &pids);
+        self.stall.set_processes(root, &self.processes);
+        self.hold_processes();
         match (&self.worker, self.processes.is_empty()) {
             (Some(worker), false) => worker.select(&self.processes),
             // A policy without processes needs no thread.
@@ -144,14 +151,13 @@ impl Policy {
         if self.worker.is_some() || self.processes.is_empty() || now < self.restart_at {
             return;
         }
-        let hold = Arc::clone(&self.hold);
         match Worker::start(
             self.number,
             &self.config,
             self.mode,
             self.share,
             &self.make_history,
-            hold,
+            (Arc::clone(&self.hold), self.held.clone()),
         ) {
             Ok(worker) => {
                 self.last_collect = now;
@@ -177,34 +183,57 @@ impl Policy {
         self.targets.values_mut().for_each(TargetState::begin);
     }
 
-    /// Lets the guard judge the policy.
-    pub fn judge(&mut self, now: Nanos, swap: &SwapState) -> Option<Verdict> {
-        let stall = self.stall.measure(now);
+    /// Lets the guards judge the policy and its targets. Returns what changed; without a name: the policy.
+    pub fn judge(&mut self, now: Nanos, swap: &SwapState) -> Vec<(Option<String>, Verdict)> {
         if self.mode != Mode::Act || self.worker.is_none() {
-            return None;
+            return Vec::new();
         }
-        let measured = Measured {
-            refaults: self.targets.values_mut().map(|target| target.refaults(now)).sum(),
-            working_set: self.targets.values().map(TargetState::working_set).sum(),
-            stall,
+        self.stall.read(now);
+        let bounds = self.config.bounds;
+        let of_machine = Measured {
+            stall: self.stall.of_machine(),
             free_swap: swap.free,
+            ..Measured::default()
         };
-        let verdict = self.guard.judge(&self.config.bounds, &measured, now);
+        let verdict = self.guard.judge(&bounds, &of_machine, now);
         if verdict.is_some() {
             self.apply_hold();
         }
+        let of_target = |(name, target): (&String, &mut TargetState)| {
+            let measured = Measured {
+                refaults: target.refaults(now),
+                working_set: target.working_set(),
+                stall: self.stall.of_target(name),
+                free_swap: None,
+            };
+            (name.clone(), measured)
+        };
+        let measured = self.targets.iter_mut().map(of_target).collect();
+        let of_targets = self.target_guards.judge(&bounds, &measured, now);
+        if !of_targets.is_empty() {
+            self.hold_processes();
+        }
+        let of_targets = of_targets
+            .into_iter()
+            .map(|(name, verdict)| (Some(name), verdict));
         verdict
+            .map(|verdict| (None, verdict))
+            .into_iter()
+            .chain(of_targets)
+            .collect()
     }
 
-    /// Pauses the policy, or lets it go on: then also if the guard had suspended it.
+    /// Pauses the policy, or lets it go on: then also what the guards had suspended.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
         if !paused {
             self.guard.release();
-            // The guard would judge by what it has suspended the policy for.
+            self.target_guards.release();
+            // The guards would judge by what they have suspended it for.
             self.targets.values_mut().for_each(TargetState::forget_refaults);
         }
         self.apply_hold();
+        self.hold_processes();
     }
 
     /// Changes what the policy may do.
@@ -236,6 +265,13 @@ impl Policy {
         self.guard.suspended().filter(|_| self.mode == Mode::Act)
     }
 
+    /// The suspension of a target by its guard.
+    fn target_suspension(&self, name: &str) -> Option<(Exceeded, Nanos)> {
+        self.target_guards
+            .suspended(name)
+            .filter(|_| self.mode == Mode::Act)
+    }
+
     /// The flag that holds back all actions.
     #[must_use]
     pub fn hold_flag(&self) -> Arc<AtomicBool> {
@@ -246,6 +282,7 @@ impl Policy {
     pub fn inherit(&mut self, before: &Self) {
         self.paused = before.paused;
         self.guard = before.guard.clone();
+        self.target_guards = before.target_guards.clone();
         (self.watching, self.acting) = before.cpu();
     }
 
@@ -254,6 +291,14 @@ impl Policy {
         if let Some(worker) = &self.worker {
             worker.hold(held, self.mode);
         }
+    }
+
+    /// Leaves the processes of suspended targets alone.
+    fn hold_processes(&self) {
+        let suspended = self.target_guards.all_suspended();
+        let of_suspended = |process: &&PolicyProcess| suspended.contains(process.target.as_str());
+        let held = self.processes.iter().filter(of_suspended);
+        self.held.set(held.map(|process| process.pid).collect());
     }
 
     /// Changes the share of the budget.
@@ -320,29 +365,41 @@ impl Policy {
             return Some(("A user paused it.".to_owned(), None));
         }
         let (exceeded, until) = self.suspension()?;
-        Some((format!("The guard suspended it: {exceeded}."), Some(until)))
+        Some((suspended_by_guard(&exceeded), Some(until)))
     }
 
-    /// The targets as others see them.
-    pub fn published_targets(&mut self, now: Nanos) -> Vec<api::Target> {
-        let suspended = self.suspended().map(|(why, _)| why);
+    /// The targets as others see them. `to_unix` converts a time of the monotonic clock.
+    pub fn published_targets(
+        &mut self,
+        now: Nanos,
+        to_unix: impl Fn(Nanos) -> UnixMillis,
+    ) -> Vec<api::Target> {
+        let of_policy = self.suspended();
         let (policy, mode) = (self.config.name.clone(), self.mode);
-        let one = |(name, target): (&String, &mut TargetState)| {
-            let refaults = target.refaults(now);
+        let refaults = self.targets.values_mut().map(|target| target.refaults(now));
+        let refaults: Vec<Bytes> = refaults.collect();
+        let one = |((name, target), refaults): ((&String, &TargetState), Bytes)| {
+            let by_its_guard = || {
+                let (exceeded, until) = self.target_suspension(name)?;
+                Some((suspended_by_guard(&exceeded), Some(until)))
+            };
+            let (suspended, until) = of_policy.clone().or_else(by_its_guard).unzip();
             api::Target {
                 name: name.clone(),
                 policy: policy.clone(),
                 mode,
-                suspended: suspended.clone(),
+                suspended,
+                resumes_at_ms: until.flatten().map(&to_unix),
                 ..target.published(refaults)
             }
         };
-        self.targets.iter_mut().map(one).collect()
+        self.targets.iter().zip(refaults).map(one).collect()
     }
 
     /// The policy as others see it. `to_unix` converts a time of the monotonic clock.
     pub fn published(&self, to_unix: impl Fn(Nanos) -> UnixMillis) -> api::Policy {
         let guard = self.suspension();
+        let is_suspended = |name: &&String| self.target_suspension(name).is_some();
         api::Policy {
             name: self.config.name.clone(),
             mode: self.mode,
@@ -350,6 +407,7 @@ impl Policy {
             matches: self.config.rule.text(),
             does: self.config.schemes.iter().map(thermo_schemes::describe).collect(),
             targets: self.targets.len() as u64,
+            suspended_targets: self.targets.keys().filter(is_suspended).count() as u64,
             processes: self.processes.len() as u64,
             paused: self.paused,
             suspended: guard.map(|(exceeded, _)| exceeded.to_string()),
@@ -358,4 +416,8 @@ impl Policy {
             error: self.error.clone(),
         }
     }
+}
+
+fn suspended_by_guard(exceeded: &Exceeded) -> String {
+    format!("The guard suspended it: {exceeded}.")
 }

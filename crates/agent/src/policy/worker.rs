@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use thermo_actions::{Actor, MigrationMeter, Returns, check_destinations};
+use thermo_actions::{Actor, HeldProcesses, MigrationMeter, Returns, check_destinations};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::ops::TargetId;
 use thermo_engine::{Action, Attrs, Context, Scheme};
@@ -24,6 +24,7 @@ use super::MakeHistory;
 use super::sink::{PolicySink, Report};
 use crate::api::Mode;
 use crate::config::PolicyConfig;
+use crate::process_table::PolicyProcess;
 
 /// Time between two looks of a dry run.
 const DRY_RUN_INTERVAL: Nanos = Nanos::secs(60);
@@ -88,7 +89,8 @@ pub enum StartError {
 }
 
 impl Worker {
-    /// Starts thread `kdamond.{number}` with `share` of a CPU.
+    /// Starts thread `kdamond.{number}` with `share` of a CPU. It does nothing to any memory while `hold` is
+    /// set, and nothing to that of `held` processes.
     ///
     /// # Errors
     /// The machine cannot do what the policy asks for, or no thread can be started.
@@ -98,7 +100,7 @@ impl Worker {
         mode: Mode,
         share: CpuShare,
         make_history: &MakeHistory,
-        hold: Arc<AtomicBool>,
+        (hold, held): (Arc<AtomicBool>, HeldProcesses),
     ) -> Result<Self, StartError> {
         let impossible = |error: &dyn ToString| StartError::Impossible(error.to_string());
         let root = Path::new("/");
@@ -128,7 +130,8 @@ impl Worker {
         let processes = TrackedProcesses::new(root, spec).map_err(|error| impossible(&error))?;
         let actor = Actor::new(config.limits, mode != Mode::Act)
             .with_migration(config.cool_down, MigrationMeter::default())
-            .with_cancel_flag(Arc::clone(&hold));
+            .with_cancel_flag(Arc::clone(&hold))
+            .with_held_processes(held);
         let ops = Vaddr::new(root, processes, tracker, actor);
         let mut sink = PolicySink::new(make_history(config, tracker_name));
         sink.set_actions(actions(config, mode));
@@ -142,12 +145,15 @@ impl Worker {
         })
     }
 
-    /// Watches these processes from now on: number, start time and name of the target.
-    pub fn select(&self, processes: &[(u32, u64, String)]) {
-        let selection = processes.iter().map(|(pid, start, _)| (*pid, *start)).collect();
+    /// Watches these processes from now on.
+    pub fn select(&self, processes: &[PolicyProcess]) {
+        let selection = processes
+            .iter()
+            .map(|process| (process.pid, process.starttime))
+            .collect();
         let names: BTreeMap<u32, String> = processes
             .iter()
-            .map(|(pid, _, name)| (*pid, name.clone()))
+            .map(|process| (process.pid, process.target.clone()))
             .collect();
         self.kdamond.begin_call(move |parts| {
             parts.sink.set_names(names);
@@ -161,7 +167,7 @@ impl Worker {
     pub fn hold(&self, held: bool, mode: Mode) {
         self.hold.store(held, Ordering::Relaxed);
         self.kdamond
-            .begin_call(move |parts| parts.context.set_keeps_ages(held || mode != Mode::Act));
+            .begin_call(move |parts| parts.context.set_keeps_ages(mode != Mode::Act));
     }
 
     /// Changes what the policy may do.

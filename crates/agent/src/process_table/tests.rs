@@ -53,7 +53,7 @@ fn config() -> Config {
 
 fn names(table: &ProcessTable, policy: usize) -> Vec<(u32, String)> {
     let processes = table.of_policy(policy).into_iter();
-    processes.map(|(pid, _, name)| (pid, name)).collect()
+    processes.map(|process| (process.pid, process.target)).collect()
 }
 
 #[test]

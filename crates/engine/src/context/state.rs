@@ -187,7 +187,7 @@ impl Context {
 
     /// Whether pages keep their idle age when a scheme tries them. By default the age begins anew, as in the
     /// kernel: the action may change how memory is accessed, and is not tried again at once. Set it while
-    /// actions are only counted or held back, so that idle ages stay true.
+    /// actions are only counted, so that idle ages stay true.
     pub const fn set_keeps_ages(&mut self, keeps_ages: bool) {
         self.keeps_ages = keeps_ages;
     }

@@ -11,6 +11,7 @@ use super::migration::{Selection, select_pending};
 use super::pending_huge_pages::pending_huge_pages;
 use super::priority::{Histogram, score, tie_break};
 use super::window::Position;
+use crate::action::Action;
 use crate::ops::{Operations, TargetRange};
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
@@ -26,7 +27,8 @@ pub(super) fn select(
     from: Option<Position>,
     ops: &mut dyn Operations,
 ) -> Selection {
-    let mut candidates = matching(scheme, targets, input, from.filter(|_| budget.is_some()));
+    let from_position = from.filter(|_| budget.is_some());
+    let mut candidates = matching(scheme, targets, input, from_position, ops);
     let unit = scheme.action.unit();
     let already_done =
         |c: &Candidate| from.is_some_and(|from| (c.target_range.target, c.target_range.range.start) < from);
@@ -76,10 +78,14 @@ fn matching(
     targets: &[TargetMut<'_>],
     input: &ApplyInput<'_>,
     from: Option<Position>,
+    ops: &dyn Operations,
 ) -> Vec<Candidate> {
     let priority = scheme.action.priority();
     let mut found = Vec::new();
     for (index, target) in targets.iter().enumerate() {
+        if scheme.action != Action::Stat && ops.is_held(target.id) {
+            continue;
+        }
         let stop = from.filter(|(id, _)| *id == target.id).map(|(_, addr)| addr);
         let regions = if scheme.action.unit().0 > PAGE_SIZE {
             Cow::Owned(huge_page_regions(target.regions.as_slice(), scheme.action))

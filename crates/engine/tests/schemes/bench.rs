@@ -34,6 +34,8 @@ pub struct LoggingMachine {
     pub notes: Vec<String>,
     /// Memory on node 0. The rest is on node 1.
     pub on_node_0: Vec<AddrRange>,
+    /// The target that is left alone.
+    pub held: Option<TargetId>,
 }
 
 impl Operations for LoggingMachine {
@@ -44,6 +46,10 @@ impl Operations for LoggingMachine {
     fn prepare_access_checks(&mut self, _: &[Probe]) {}
 
     fn check_accesses(&mut self, _: &mut [Probe]) {}
+
+    fn is_held(&self, target: TargetId) -> bool {
+        self.held == Some(target)
+    }
 
     fn any_target_left(&mut self) -> bool {
         true

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, region};
 use thermo_engine::scheme::{Goal, GoalTuner, Quota, Scheme, SystemMetric, Weights};
-use thermo_engine::{Action, Attrs};
+use thermo_engine::{Action, Attrs, TargetId};
 use thermo_units::{Bytes, Nanos, PAGE_SIZE};
 
 fn pages(n: u64) -> Bytes {
@@ -47,6 +47,30 @@ fn each_window_continues_at_last_position() {
     let stats = bench.states[0].stats();
     assert_eq!((stats.qt_exceeds, stats.sz_tried), (4, pages(18)));
     assert_eq!(stats.effective_sz, pages(4));
+}
+
+#[test]
+fn held_target_keeps_its_ages_and_uses_no_quota() {
+    for quota in [quota(4), Quota::default()] {
+        let scheme = Scheme {
+            quota,
+            ..Scheme::new(Action::Pageout)
+        };
+        let mut bench = Bench::new(scheme, &[&[region(0, 4, 0, 7)], &[region(0, 4, 0, 7)]]);
+        bench.machine.held = Some(TargetId(0));
+        assert_eq!(bench.ranges_at(Nanos::secs(0)), [(1, 0, 4)]);
+        assert_eq!(bench.ages(), [(0, 7), (0, 0)]);
+        bench.machine.held = None;
+        assert_eq!(bench.ranges_at(Nanos::secs(1)).first(), Some(&(0, 0, 4)));
+    }
+    let mut counting = Bench::new(Scheme::new(Action::Stat), &[&[region(0, 4, 0, 7)]]);
+    counting.machine.held = Some(TargetId(0));
+    counting.ranges_at(Nanos::secs(0));
+    assert_eq!(
+        counting.states[0].stats().sz_tried,
+        pages(4),
+        "what only counts goes on"
+    );
 }
 
 #[test]

@@ -16,35 +16,60 @@ impl Group {
     pub fn of_process(root: &Path, pid: Option<u32>, controller: &str) -> Vec<Self> {
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
         let text = file::text(&root.join("proc").join(process).join("cgroup")).unwrap_or_default();
-        let group = |line: &str| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, path) = (fields.next()?, fields.next()?);
-            if is_outside(path) {
-                return None;
-            }
-            if controllers.is_empty() {
-                let mounts = mounts(root).ok()?;
-                let mount = mounts.iter().find(|mount| mount.version == Version::V2)?;
-                let dir = mount.dir.join(path.trim_start_matches('/'));
-                return Some(Self {
-                    version: mount.version,
-                    dir,
-                });
-            }
-            let wanted = controllers.split(',').any(|one| one == controller);
-            wanted.then(|| Self::find_in(root, controller, path).ok())?
-        };
-        text.lines().filter_map(group).collect()
+        let paths = text.lines().filter_map(GroupPath::parse);
+        let of_controller = paths.filter(|path| path.is_unified() || path.has(controller));
+        of_controller.filter_map(|path| Self::at(root, &path)).collect()
+    }
+
+    /// The group that `path` names; `None` if it is outside of our cgroup namespace, or its hierarchy is not
+    /// mounted.
+    #[must_use]
+    pub fn at(root: &Path, path: &GroupPath) -> Option<Self> {
+        if is_outside(&path.path) {
+            return None;
+        }
+        if !path.is_unified() {
+            let controller = path.controllers.split(',').next()?;
+            return Self::find_in(root, controller, &path.path).ok();
+        }
+        let mounts = mounts(root).ok()?;
+        let mount = mounts.iter().find(|mount| mount.version == Version::V2)?;
+        let dir = mount.dir.join(path.path.trim_start_matches('/'));
+        Some(Self {
+            version: mount.version,
+            dir,
+        })
     }
 }
 
 /// A control group of a process, as `/proc/PID/cgroup` names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupPath {
     /// The controllers of the hierarchy, for example `memory` or `name=systemd`; empty for version 2.
     pub controllers: String,
     /// The path from the mount of the hierarchy, with a leading `/`.
     pub path: String,
+}
+
+impl GroupPath {
+    /// From a line of `/proc/PID/cgroup`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        Some(Self { controllers, path })
+    }
+
+    /// Whether it is a group of version 2.
+    #[must_use]
+    pub const fn is_unified(&self) -> bool {
+        self.controllers.is_empty()
+    }
+
+    /// Whether `controller` is one of the controllers of its hierarchy, of version 1.
+    #[must_use]
+    pub fn has(&self, controller: &str) -> bool {
+        self.controllers.split(',').any(|one| one == controller)
+    }
 }
 
 /// The control groups of process `pid`, one for each hierarchy. See cgroups(7).
@@ -53,12 +78,7 @@ pub struct GroupPath {
 /// [`ProcError::Gone`] if the process has ended.
 pub fn paths(root: &Path, pid: u32) -> Result<Vec<GroupPath>, ProcError> {
     let text = proc::text(root, pid, "cgroup")?;
-    let group = |line: &str| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?.to_owned(), fields.next()?.to_owned());
-        Some(GroupPath { controllers, path })
-    };
-    Ok(text.lines().filter_map(group).collect())
+    Ok(text.lines().filter_map(GroupPath::parse).collect())
 }
 
 #[cfg(test)]

@@ -115,6 +115,10 @@ fn texts(policy: &Policy, is_agent: bool, theme: Theme) -> Vec<(&'static str, St
     if let Some(time) = policy.resumes_at_ms {
         state_text.push_str(&format!("; the guard tries again at {}", theme.clock(time)));
     }
+    if policy.suspended_targets > 0 {
+        let (some, all) = (policy.suspended_targets, policy.targets);
+        state_text.push_str(&format!("; the guard suspended {some} of {all} targets"));
+    }
     let mut texts = Vec::new();
     if is_agent {
         texts.extend([("mode", mode), ("state", state_text)]);

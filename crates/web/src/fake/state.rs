@@ -238,6 +238,7 @@ impl State {
             refault_bytes_per_min: swap_bytes / 1000,
             pass_s: (self.seconds > 2).then_some(1.6),
             suspended: policy.and_then(|policy| self.suspended(policy)),
+            resumes_at_ms: None,
         }
     }
 
@@ -266,6 +267,7 @@ impl State {
                 .into_iter()
                 .collect(),
             targets: own().count() as u64,
+            suspended_targets: 0,
             processes: own().map(|profile| profile.pids.len() as u64).sum(),
             paused: policy.paused,
             resumes_at_ms: by_guard.is_some().then(|| self.now_ms() + 30_000),

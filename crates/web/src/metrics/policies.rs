@@ -26,6 +26,10 @@ const MODE: Family = Family {
 };
 const PAUSED: Family = state("thermo_policy_paused", "1 if a user paused the policy");
 const SUSPENDED: Family = state("thermo_policy_suspended", "1 if the guard suspended the policy");
+const SUSPENDED_TARGETS: Family = state(
+    "thermo_policy_suspended_targets",
+    "Targets of the policy that the guard suspended",
+);
 const FAILED: Family = state(
     "thermo_policy_failed",
     "1 if the policy cannot run on this machine",
@@ -34,7 +38,15 @@ const TARGETS: Family = state("thermo_policy_targets", "Targets of the policy");
 const PROCESSES: Family = state("thermo_policy_processes", "Processes of the policy");
 
 /// The families of this file.
-pub(super) const FAMILIES: &[Family] = &[MODE, PAUSED, SUSPENDED, FAILED, TARGETS, PROCESSES];
+pub(super) const FAMILIES: &[Family] = &[
+    MODE,
+    PAUSED,
+    SUSPENDED,
+    SUSPENDED_TARGETS,
+    FAILED,
+    TARGETS,
+    PROCESSES,
+];
 
 /// Writes the families.
 pub(super) fn encode(policies: &Policies, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -52,6 +64,7 @@ pub(super) fn encode(policies: &Policies, encoder: &mut DescriptorEncoder<'_>) -
     };
     each(&PAUSED, |policy| flag(policy.paused))?;
     each(&SUSPENDED, |policy| flag(policy.suspended.is_some()))?;
+    each(&SUSPENDED_TARGETS, |policy| policy.suspended_targets as f64)?;
     each(&FAILED, |policy| flag(policy.error.is_some()))?;
     each(&TARGETS, |policy| policy.targets as f64)?;
     each(&PROCESSES, |policy| policy.processes as f64)

@@ -77,6 +77,10 @@ fn policy_line(policy: &Policy) -> String {
         (Some(error), ..) => format!("does not run: {error}"),
         (_, true, _) => "paused".to_owned(),
         (.., Some(why)) => format!("suspended: {why}"),
+        _ if policy.suspended_targets > 0 => format!(
+            "{} processes; {} of {} targets suspended",
+            policy.processes, policy.suspended_targets, policy.targets
+        ),
         _ => format!("{} processes", policy.processes),
     };
     format!(
