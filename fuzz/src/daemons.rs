@@ -1,6 +1,7 @@
 //! The life-cycle daemon, DAMON's control files, and the targets that both follow.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use thermo_agent::lifecycle::{Config, Profile, State, fuzzing};
 use thermo_backends::offload::{self, DamonUser};
 use thermo_backends::smaps::Smaps;
 use thermo_damonfs::{ControlFiles, DebugfsFiles, Engine, Ino, ModuleFiles, SysfsFiles, Tree, Write};
+use thermo_engine::TargetId;
 use thermo_engine::scheme::SystemMetric;
 use thermo_kernel::{damon, kallsyms, maps};
 use thermo_pagetable::fuzzing::memory_end;
@@ -90,7 +92,10 @@ pub const TARGETS: &[Target] = &[
             let Ok(mut found) = Discovery::new(root.fill(data), spec) else {
                 return;
             };
-            drop((found.update(), found.update()));
+            let none = BTreeSet::new();
+            drop((found.update(&none), found.update(&none)));
+            let ids: Vec<TargetId> = found.processes().keys().copied().collect();
+            ids.into_iter().for_each(|id| drop(found.look_at(id)));
         });
     }),
     Target::new("kdamond_claim", claimed_kdamond_is_of_one_user),

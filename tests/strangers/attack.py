@@ -4,12 +4,17 @@ everything that it got and must not get.
 
 usage: attack.py KIND DOOR ADDRESS      ADDRESS: the path of a socket or folder, or HOST:PORT
 """
+import ctypes
+import mmap
 import os
 import random
 import re
+import shutil
+import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 
@@ -273,7 +278,40 @@ def peeks():
     stop.wait(0.5)
 
 
-KINDS = {function.__name__: function for function in (flood, storm, slow, half_closed, oversized, descriptors, spoofed, addresses, held, slow_answers, peeks)}
+def mappings():
+    """A target with as many mappings as the kernel allows, of a file with a long path."""
+    folder = tempfile.mkdtemp(prefix="thermo-stranger-")
+    try:
+        for _ in range(15):
+            folder = f"{folder}/{'x' * 240}"
+            os.mkdir(folder)
+        with open(f"{folder}/{'y' * 100}", "w+b") as file:
+            file.truncate(4096)
+            libc = ctypes.CDLL(None)
+            for nth in range(65_000):
+                # Neighbours of different kinds stay mappings of their own.
+                protection = mmap.PROT_READ | (nth % 2 * mmap.PROT_WRITE)
+                if stop.is_set() or libc.mmap(None, ctypes.c_size_t(4096), protection, mmap.MAP_SHARED, file.fileno(), ctypes.c_long(0)) == -1:
+                    break
+            stop.wait()
+    finally:
+        shutil.rmtree(f"{tempfile.gettempdir()}/{os.path.relpath(folder, tempfile.gettempdir()).split('/')[0]}", ignore_errors=True)
+
+
+def forks():
+    """Targets that live for a moment, each under a name of its own."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for _ in range(100):
+        if os.fork() == 0:
+            with open("/proc/self/comm", "w") as comm:
+                comm.write(f"{{exe}}{random.randrange(10**9)}")
+            time.sleep(0.5)
+            os._exit(0)
+        if stop.wait(0.01):
+            return
+
+
+KINDS = {function.__name__: function for function in (flood, storm, slow, half_closed, oversized, descriptors, spoofed, addresses, held, slow_answers, peeks, mappings, forks)}
 
 
 def become_nobody():

@@ -30,7 +30,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "kills"))
 from machine import is_mounted, read_line, wait_until  # noqa: E402
 from nbd_client import attach, receive, reply, request  # noqa: E402
 
-ATTACKERS, MEMORY_MIB = 3, 64
+ATTACKERS, MEMORY_MIB, NOBODY = 3, 64, 65534
 EXPORT = 1 << 20
 ALL = ["flood", "storm", "slow", "half_closed", "oversized", "descriptors", "spoofed"]
 
@@ -159,7 +159,7 @@ class Files:
 
 class Agent:
     """Root asks for the status and the metrics of many targets over the socket; strangers use the port."""
-    kinds, latency_ms, targets = ["addresses", "held", "slow_answers", "peeks"], 50, 100
+    kinds, latency_ms, targets, policies = ["addresses", "held", "slow_answers", "peeks"], 50, 100, ""
 
     def __init__(self, tools, folder):
         port = socket.socket()
@@ -172,7 +172,7 @@ class Agent:
             self.sleepers.append(subprocess.Popen([f"{folder}/t{nth}", "3600"]))
         with open(f"{folder}/agent.toml", "w") as file:
             file.write(f"state_dir = \"{folder}/state\"\n[http]\nsocket = \"{folder}/a\"\n"
-                       "[[policy]]\nname = \"sleepers\"\nmatch = { command = \"t[0-9]*\" }\ntarget_name = \"{command}\"\n")
+                       "[[policy]]\nname = \"sleepers\"\nmatch = { command = \"t[0-9]*\" }\ntarget_name = \"{command}\"\n" + self.policies)
         self.server = subprocess.Popen([tools[0], "agent", "--config", f"{folder}/agent.toml", "--listen", self.doors["agent"]],
                                        stdout=subprocess.DEVNULL, stderr=open(f"{folder}/log", "w"))
         self.path, self.client, self.nth = f"{folder}/a", None, 0
@@ -196,12 +196,23 @@ class Agent:
         self.answer("/metrics" if self.nth % 2 else "/api/v1/status")
 
     def check(self):
-        assert len(self.answer("/api/v1/targets")["targets"]) == self.targets
+        targets = self.answer("/api/v1/targets")["targets"]
+        assert sum(target["policy"] == "sleepers" for target in targets) == self.targets
 
     def end(self):
         for sleeper in self.sleepers:
             sleeper.kill()
             sleeper.wait()
+
+
+class AgentTargets(Agent):
+    """The strangers are targets of the agent."""
+    kinds = ["mappings", "forks"]
+    policies = f"[[policy]]\nname = \"strangers\"\nmatch = {{ user = \"{NOBODY}\" }}\ntarget_name = \"{{command}}\"\n"
+
+    def __init__(self, tools, folder):
+        super().__init__(tools, folder)
+        self.doors = {"targets": next(iter(self.doors.values()))}
 
 
 def percentile(values, share):
@@ -308,7 +319,7 @@ def main():
     os.chmod(folder, 0o755)
     print(f"{'door':<10} {'attack':<12} {'asked':>6} {'p50 ms':>8} {'p99 ms':>8} {'machine':>9} {'for CPU':>7} {'MiB':>6}")
     try:
-        for service in (Lifecycle, Nbd, NbdControl, Files, Agent):
+        for service in (Lifecycle, Nbd, NbdControl, Files, Agent, AgentTargets):
             if options.only and service.__name__ not in options.only.split(","):
                 continue
             violations += run(service, [os.path.realpath(tool) for tool in options.tools], f"{folder}/{service.__name__}", options.seconds)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use thermo_kernel::cgroup::{Group, GroupPath};
+use thermo_kernel::cgroup::{self, Group, GroupPath, Mount};
 use thermo_kernel::zram;
 use thermo_kernel::{meminfo, psi, swap};
 use thermo_units::{Bytes, Nanos, Permille};
@@ -41,12 +41,13 @@ impl StallMeter {
         let known = std::mem::take(&mut self.groups);
         self.targets.clear();
         self.machine = None;
+        let mounts = cgroup::mounts(root).unwrap_or_default();
         for process in processes {
             let mut file = None;
             for group in &process.memory_groups {
                 let of_group = self.groups.entry(group.clone()).or_insert_with(|| {
                     let known = known.get(group).cloned();
-                    known.unwrap_or_else(|| pressure_file(root, group))
+                    known.unwrap_or_else(|| pressure_file(&mounts, group))
                 });
                 file = file.or_else(|| of_group.clone());
             }
@@ -95,8 +96,8 @@ impl StallMeter {
     }
 }
 
-fn pressure_file(root: &Path, group: &GroupPath) -> Option<PathBuf> {
-    let file = Group::at(root, group)?.dir.join("memory.pressure");
+fn pressure_file(mounts: &[Mount], group: &GroupPath) -> Option<PathBuf> {
+    let file = Group::at(mounts, group)?.dir.join("memory.pressure");
     file.exists().then_some(file)
 }
 

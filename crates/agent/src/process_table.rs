@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thermo_kernel::cgroup::GroupPath;
-use thermo_kernel::{FileError, ProcError, file, proc, stat};
+use thermo_kernel::{FileError, ProcError, proc, stat};
 use thermo_units::Nanos;
 
 use crate::api;
@@ -144,7 +144,7 @@ impl ProcessTable {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn update(&mut self, config: &Config, now: Nanos) -> Result<bool, FileError> {
-        let last_pid = last_pid(&self.root)?;
+        let last_pid = proc::last_pid(&self.root)?;
         let lists = last_pid != self.last_pid || self.nr_updates.is_multiple_of(LIST_UPDATES);
         self.nr_updates = self.nr_updates.wrapping_add(1);
         let suspects = self.suspects(last_pid, now);
@@ -329,15 +329,4 @@ pub fn assign(config: &Config, identity: &Identity) -> Option<Assignment> {
         }
     }
     None
-}
-
-/// The process number that the kernel gave out last.
-fn last_pid(root: &Path) -> Result<u32, FileError> {
-    let path = root.join("proc/loadavg");
-    let text = file::text(&path)?;
-    let last = text
-        .split_ascii_whitespace()
-        .last()
-        .and_then(|number| number.parse().ok());
-    last.ok_or_else(|| FileError::malformed(&path, text.trim(), "the last process number at the end"))
 }

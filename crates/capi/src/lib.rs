@@ -145,7 +145,12 @@ pub unsafe extern "C" fn thermo_add_pidfd(thermo: *mut Thermo, pidfd: c_int) -> 
         // SAFETY: borrowed only while it is duplicated; duplicating a closed descriptor fails with EBADF.
         let fd = unsafe { BorrowedFd::borrow_raw(pidfd) }.try_clone_to_owned()?;
         let (pidfd, pid) = PidFd::take(fd)?;
-        Ok(Process { id, pid, pidfd })
+        Ok(Process {
+            id,
+            pid,
+            pidfd,
+            runs_vm: None,
+        })
     })
 }
 

@@ -28,11 +28,15 @@ mod state;
 pub use page_sample::SampledPage;
 pub use state::{Context, Next};
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use crate::budget::Method;
 use crate::monitoring::{Target, initial_regions};
 use crate::ops::{Operations, OpsError, TargetLayout};
 use crate::scheme;
 use crate::sink::{Event, Sink};
+use crate::target_id::TargetId;
 use thermo_units::{Bytes, Nanos};
 
 impl Context {
@@ -108,8 +112,9 @@ impl Context {
     ) -> Result<(), OpsError> {
         self.schedule.next_update = now.saturating_add(self.until_update(now));
         let layouts = ops.update()?;
+        let living: BTreeSet<TargetId> = layouts.iter().map(|layout| layout.id).collect();
         self.targets.retain(|target| {
-            let is_alive = layouts.iter().any(|layout| layout.id == target.id);
+            let is_alive = living.contains(&target.id);
             if !is_alive {
                 sink.on(&Event::TargetGone {
                     now,
@@ -127,6 +132,8 @@ impl Context {
         for text in ops.take_warnings() {
             sink.on(&Event::Warning { now, text: &text });
         }
+        self.scanning.scheduler.targets_changed();
+        self.warn_of_late_updates(now, sink);
         Ok(())
     }
 
@@ -147,12 +154,16 @@ impl Context {
             }
         };
         let target = &mut self.targets[nth];
+        // Operations that have not read a layout again give the same one.
+        let is_new_layout = !Arc::ptr_eq(&layout.ranges, &target.ranges);
         match self.method {
             Method::Sampling if target.regions.is_empty() => {
                 target.regions = initial_regions(&layout.ranges, region_sz);
             }
             Method::Sampling => target.set_ranges(&layout.ranges),
-            Method::Scan if layout.ranges != target.ranges => target.states.keep_only(&layout.ranges),
+            Method::Scan if is_new_layout && layout.ranges != target.ranges => {
+                target.states.keep_only(&layout.ranges)
+            }
             Method::Scan => {}
         }
         target.update(layout);

@@ -2,6 +2,7 @@
 //! because one system call per page would dominate the cost.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::access_tables::Backing;
 use crate::action::Action;
@@ -22,11 +23,11 @@ pub struct TargetLayout {
     /// processes.
     pub pid: Option<u32>,
     /// Ranges to monitor: page-aligned, ascending, disjoint. Empty while they are not known yet.
-    pub ranges: Vec<AddrRange>,
+    pub ranges: Arc<[AddrRange]>,
     /// Resident memory; `None` if unknown.
     pub resident: Option<Bytes>,
     /// Backing of the mappings: ascending, disjoint. Addresses outside count as anonymous memory.
-    pub backings: Vec<(AddrRange, Backing)>,
+    pub backings: Arc<[(AddrRange, Backing)]>,
     /// True if the process started after the previous update: accessed bits set on its pages are recent.
     pub is_new: bool,
 }
@@ -34,13 +35,13 @@ pub struct TargetLayout {
 impl TargetLayout {
     /// A target of which only the mapped ranges are known.
     #[must_use]
-    pub const fn new(id: TargetId, pid: Option<u32>, ranges: Vec<AddrRange>) -> Self {
+    pub fn new(id: TargetId, pid: Option<u32>, ranges: Vec<AddrRange>) -> Self {
         Self {
             id,
             pid,
-            ranges,
+            ranges: ranges.into(),
             resident: None,
-            backings: Vec::new(),
+            backings: Arc::default(),
             is_new: false,
         }
     }

@@ -1,7 +1,7 @@
 //! The small files of the kernel: read as a whole, written in one call, with errors that name the file.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,12 +75,22 @@ impl FileError {
 /// # Errors
 /// Fails if the file cannot be read.
 pub fn text(path: &Path) -> Result<String, FileError> {
-    let bytes = fs::read(path).map_err(|source| FileError::new(path, source))?;
+    let bytes = bytes(path).map_err(|source| FileError::new(path, source))?;
     Ok(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     })
 }
+
+/// The kernel gives files of `/proc` and `/sys` no size. Most fit into this buffer, so two calls read them.
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(FILE_SIZE);
+    // Without `take`, the standard library asks for the size first.
+    fs::File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+const FILE_SIZE: usize = 4096;
 
 /// The single number in `path`.
 ///

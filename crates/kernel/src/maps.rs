@@ -62,6 +62,13 @@ impl Mapping {
         self.name.starts_with("/dev/") && !is_memory
     }
 
+    /// True for the state of a virtual CPU of KVM. A program maps it to run the CPU. `create_vcpu_fd()`
+    /// (virt/kvm/kvm_main.c) gives the name.
+    #[must_use]
+    pub fn is_virtual_cpu(&self) -> bool {
+        self.name.starts_with("anon_inode:kvm-vcpu")
+    }
+
     /// Parses one line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (range, rest) = line.split_once(' ')?;

@@ -1,7 +1,7 @@
 //! Files of a process, and the list of processes.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,9 +108,21 @@ pub(crate) fn for_each_line(
     let path = dir(root, pid).join(name);
     let failed = |source| classify(root, pid, FileError::new(&path, source));
     let to_open = path.clone();
-    let opened = stalled_call::run_io(pid, move || File::open(to_open)).map_err(failed)?;
-    let file = Arc::new(opened);
-    let mut file = BufReader::with_capacity(BYTES_PER_CALL, Waiting { pid, file });
+    let first = stalled_call::run_io(pid, move || {
+        let file = Arc::new(File::open(to_open)?);
+        let start = read_part(&file, BYTES_PER_CALL)?;
+        Ok((file, start))
+    });
+    let (file, start) = first.map_err(failed)?;
+    let rest = match start.len() < BYTES_PER_CALL {
+        true => None,
+        false => Some(Waiting { pid, file }),
+    };
+    let rest = rest.map(|rest| BufReader::with_capacity(BYTES_PER_CALL, rest));
+    let mut file: Box<dyn BufRead> = match rest {
+        Some(rest) => Box::new(io::Cursor::new(start).chain(rest)),
+        None => Box::new(io::Cursor::new(start)),
+    };
     let mut line = Vec::new();
     while file.read_until(b'\n', &mut line).map_err(failed)? > 0 {
         line.pop_if(|last| *last == b'\n');
@@ -118,6 +130,13 @@ pub(crate) fn for_each_line(
         line.clear();
     }
     Ok(())
+}
+
+/// The next `wanted` bytes of the file; fewer at its end. The kernel returns about a page of text at a time.
+fn read_part(file: &File, wanted: usize) -> io::Result<Vec<u8>> {
+    let mut found = Vec::with_capacity(wanted);
+    file.take(wanted as u64).read_to_end(&mut found)?;
+    Ok(found)
 }
 
 /// Bytes that one call reads of a file that is read line by line: enough that the hand-over to another thread
@@ -133,12 +152,7 @@ struct Waiting {
 impl Read for Waiting {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let (file, wanted) = (Arc::clone(&self.file), bytes.len());
-        let found = stalled_call::run_io(self.pid, move || {
-            let mut found = Vec::with_capacity(wanted);
-            // The kernel returns about a page of text at a time.
-            (&*file).take(wanted as u64).read_to_end(&mut found)?;
-            Ok(found)
-        })?;
+        let found = stalled_call::run_io(self.pid, move || read_part(&file, wanted))?;
         let (start, _) = bytes.split_at_mut(found.len());
         start.copy_from_slice(&found);
         Ok(found.len())
@@ -176,6 +190,21 @@ fn classify(root: &Path, pid: u32, err: FileError) -> ProcError {
     } else {
         ProcError::File(err)
     }
+}
+
+/// The number that the kernel gave out last, for a process or a thread (proc_loadavg(5)). It gives out
+/// numbers in ascending order, and begins anew at the end.
+///
+/// # Errors
+/// Fails if `/proc/loadavg` cannot be read.
+pub fn last_pid(root: &Path) -> Result<u32, FileError> {
+    let path = root.join("proc/loadavg");
+    let text = file::text(&path)?;
+    let last = text
+        .split_ascii_whitespace()
+        .last()
+        .and_then(|number| number.parse().ok());
+    last.ok_or_else(|| FileError::malformed(&path, text.trim(), "the last process number at the end"))
 }
 
 /// The pids of all processes, ascending.

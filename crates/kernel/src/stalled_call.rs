@@ -14,7 +14,7 @@
 //! capabilities.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -156,6 +156,12 @@ pub fn set_aside(pid: u32) -> Option<NotAnswering> {
         pid,
         since: began.elapsed(),
     })
+}
+
+/// All processes that are set aside.
+#[must_use]
+pub fn all_set_aside() -> BTreeSet<u32> {
+    state().set_aside.keys().copied().collect()
 }
 
 /// CPU time of calls that ran for the calling thread.

@@ -16,6 +16,8 @@ pub struct Statm {
     pub resident: Bytes,
     /// Resident file pages and shared memory.
     pub shared: Bytes,
+    /// Private mappings that may be written to, and stacks.
+    pub data: Bytes,
 }
 
 /// Reads it for process `pid`.
@@ -29,19 +31,18 @@ pub fn read(root: &Path, pid: u32) -> Result<Statm, ProcError> {
         .split_ascii_whitespace()
         .map(|field| field.parse::<u64>().ok());
     let mut next = || Some(Bytes(fields.next()??.saturating_mul(page)));
-    match (next(), next(), next()) {
-        (Some(size), Some(resident), Some(shared)) => Ok(Statm {
+    let mut sizes = || {
+        let (size, resident, shared) = (next()?, next()?, next()?);
+        let (_text, _library) = (next()?, next()?);
+        Some(Statm {
             size,
             resident,
             shared,
-        }),
-        _ => Err(FileError::malformed(
-            &proc::dir(root, pid).join("statm"),
-            text.trim(),
-            "three page counts",
-        )
-        .into()),
-    }
+            data: next()?,
+        })
+    };
+    let path = || proc::dir(root, pid).join("statm");
+    Ok(sizes().ok_or_else(|| FileError::malformed(&path(), text.trim(), "seven page counts"))?)
 }
 
 #[cfg(test)]

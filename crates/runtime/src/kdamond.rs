@@ -218,7 +218,8 @@ fn measured_step<O: Operations, S: Sink>(
         spent: Nanos::ZERO,
     };
     let next = parts.context.step(clock::monotonic(), &mut parts.ops, &mut sink);
-    let sinks_and_actions = sink.spent + action_time(&parts.context).saturating_sub(actions_before);
+    let output = sink.spent;
+    let sinks_and_actions = output + action_time(&parts.context).saturating_sub(actions_before);
     let cpu = clock::thread_cpu();
     let delegated = parts.ops.external_cpu_time();
     let new_delegated = delegated
@@ -229,6 +230,7 @@ fn measured_step<O: Operations, S: Sink>(
     let monitoring = own + Nanos(new_delegated);
     let total = meter.monitoring_ns.fetch_add(monitoring.0, Ordering::Relaxed) + monitoring.0;
     parts.context.charge(clock::monotonic(), Nanos(total));
+    parts.context.charge_output(clock::monotonic(), output);
     next.map(|next| parts.context.delay_for_budget(next))
 }
 

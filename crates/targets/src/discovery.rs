@@ -1,15 +1,21 @@
 //! Finds the target processes in `/proc`, and reports which appeared and which vanished.
+//!
+//! Lists of all processes are read only as often as that takes a small part of the time. Between that, only
+//! processes with new numbers are looked at. So a new process is found at the next update, however many there
+//! are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thermo_engine::TargetId;
-use thermo_kernel::cgroup::Group;
+use thermo_kernel::cgroup::{self, Group};
 use thermo_kernel::stat::{self, Image, Stat};
-use thermo_kernel::{FileError, ProcError, children, maps, proc, status};
+use thermo_kernel::{FileError, ProcError, children, clock, maps, proc, status};
+use thermo_units::Nanos;
 
 use crate::error::TargetError;
 use crate::exclude::is_session_program;
+use crate::new_pids::NewPids;
 use crate::spec::TargetSpec;
 
 /// A process that is a target.
@@ -22,6 +28,9 @@ pub struct DiscoveredProcess {
     image: Image,
     origin: Origin,
 }
+
+/// Reading all lists takes at most this part of the time of one CPU.
+const LISTS_DIVISOR: u64 = 1024;
 
 /// How a target was found. The origin decides how long the process stays a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +62,12 @@ pub struct Discovery {
     root: PathBuf,
     spec: TargetSpec,
     group: Option<Group>,
+    /// The processes of the group.
+    members: BTreeSet<u32>,
     own_pid: u32,
+    new_pids: NewPids,
+    /// When all lists are read again.
+    next_lists: Nanos,
     /// Named processes that no update has added yet.
     pending_pids: Vec<u32>,
     /// The selected processes, with their start times.
@@ -99,7 +113,10 @@ impl Discovery {
             root: root.to_owned(),
             spec,
             group,
+            members: BTreeSet::new(),
             own_pid,
+            new_pids: NewPids::new(root),
+            next_lists: Nanos::ZERO,
             pending_pids,
             selection: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -125,30 +142,110 @@ impl Discovery {
         self.selection = selection;
     }
 
-    /// Reads `/proc` and updates the targets.
+    /// Updates the targets. `ended` have ended, as their pidfds say.
     ///
     /// # Errors
     /// If the list of processes in `/proc` cannot be read.
-    pub fn update(&mut self) -> Result<Changes, FileError> {
+    pub fn update(&mut self, ended: &BTreeSet<TargetId>) -> Result<Changes, FileError> {
+        let (now, began) = (clock::monotonic(), clock::thread_cpu());
         let mut changes = Changes::default();
-        let group_pids = self.group_pids();
-        self.remove_vanished(&group_pids, &mut changes);
+        let new = self.new_pids.next(now).filter(|_| now < self.next_lists);
+        match &new {
+            Some(new) => self.update_members(new),
+            None => self.members = self.group_pids(),
+        }
+        self.remove_vanished(ended, &mut changes);
         for pid in std::mem::take(&mut self.pending_pids) {
             self.add_if_eligible(pid, Origin::Named, &mut changes);
         }
-        for &pid in &group_pids {
-            self.add_if_eligible(pid, Origin::Group, &mut changes);
-        }
         self.add_selected(&mut changes);
-        if self.spec.children {
-            self.add_children(&mut changes);
-        }
-        if self.spec.system {
-            for pid in proc::pids(&self.root)? {
-                self.add_if_eligible(pid, Origin::System, &mut changes);
+        match new {
+            Some(new) => {
+                if self.spec.children {
+                    // Their children may be older.
+                    let appeared = changes.appeared.iter();
+                    let pids = appeared
+                        .filter_map(|id| Some(self.processes.get(id)?.pid))
+                        .collect();
+                    self.add_children(pids, &mut changes);
+                }
+                new.into_iter()
+                    .for_each(|pid| self.look_at_new(pid, now, &mut changes));
+            }
+            None => {
+                self.add_listed(&mut changes)?;
+                let cost = clock::thread_cpu().saturating_sub(began);
+                self.next_lists = now.saturating_add(cost * LISTS_DIVISOR);
             }
         }
         Ok(changes)
+    }
+
+    /// Adds targets from lists of all processes.
+    fn add_listed(&mut self, changes: &mut Changes) -> Result<(), FileError> {
+        let members: Vec<u32> = self.members.iter().copied().collect();
+        for pid in members {
+            self.add_if_eligible(pid, Origin::Group, changes);
+        }
+        if self.spec.children {
+            let mut parents: Vec<u32> = self.by_pid.keys().copied().collect();
+            if self.spec.orphans {
+                parents.push(self.own_pid);
+            }
+            self.add_children(parents, changes);
+        }
+        if self.spec.system {
+            for pid in proc::pids(&self.root)? {
+                self.add_if_eligible(pid, Origin::System, changes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds process `pid`, whose number is new, if it is a target.
+    fn look_at_new(&mut self, pid: u32, now: Nanos, changes: &mut Changes) {
+        let is_child = |stat: &Stat| {
+            let of_us = self.spec.orphans && stat.ppid == self.own_pid;
+            self.spec.children && (of_us || self.by_pid.contains_key(&stat.ppid))
+        };
+        let (origin, is_child) = match live_stat(&self.root, pid) {
+            // It may not be visible yet.
+            None => return self.new_pids.unseen(pid),
+            Some(stat) if is_child(&stat) => (Origin::Named, true),
+            Some(_) if self.members.contains(&pid) => (Origin::Group, false),
+            Some(_) if self.spec.system => (Origin::System, false),
+            Some(_) => return self.new_pids.done(pid),
+        };
+        let is_known = self.by_pid.contains_key(&pid);
+        // The kernel gives out numbers to threads, too.
+        let is_process = || status::read(&self.root, pid).is_ok_and(|status| status.tgid == pid);
+        if is_known || !is_process() {
+            return self.new_pids.done(pid);
+        }
+        match self.add_if_eligible(pid, origin, changes) {
+            Some(id) => {
+                self.new_pids.done(pid);
+                changes.forked.extend(is_child.then_some(id));
+            }
+            // It may execute another program.
+            None => self.new_pids.again(pid, now),
+        }
+    }
+
+    /// Updates the processes of the group by those with new numbers.
+    fn update_members(&mut self, new: &[u32]) {
+        let Some(group) = self.group.as_ref().filter(|_| !new.is_empty()) else {
+            return;
+        };
+        let mounts = cgroup::mounts(&self.root).unwrap_or_default();
+        for pid in new {
+            let paths = cgroup::paths(&self.root, *pid).unwrap_or_default();
+            let mut groups = paths.iter().filter_map(|path| Group::at(&mounts, path));
+            match groups.any(|of_process| of_process.dir.starts_with(&group.dir)) {
+                true => self.members.insert(*pid),
+                false => self.members.remove(pid),
+            };
+        }
     }
 
     /// True if new targets can appear that no live target forks.
@@ -188,31 +285,38 @@ impl Discovery {
             .collect()
     }
 
-    fn remove_vanished(&mut self, group_pids: &BTreeSet<u32>, changes: &mut Changes) {
-        let ids: Vec<TargetId> = self.processes.keys().copied().collect();
-        for id in ids {
-            let process = &self.processes[&id];
-            // A process that cannot be read may be alive. The next update reads it again.
-            let Ok(stat) = read_live_stat(&self.root, process.pid) else {
-                continue;
-            };
-            let stat = stat.filter(|stat| stat.starttime == process.starttime);
-            let left_group = match process.origin {
-                Origin::Group => !group_pids.contains(&process.pid),
-                Origin::Selected => self.selection.get(&process.pid) != Some(&process.starttime),
-                Origin::Named | Origin::System => false,
-            };
-            match stat {
-                Some(stat) if !left_group && has_executed(process.image, stat.image) => {
-                    self.replace(id, stat, changes)
-                }
-                Some(stat) if !left_group => self.set_image(id, stat.image),
-                _ => {
+    fn remove_vanished(&mut self, ended: &BTreeSet<TargetId>, changes: &mut Changes) {
+        let left = |process: &DiscoveredProcess| match process.origin {
+            Origin::Group => !self.members.contains(&process.pid),
+            Origin::Selected => self.selection.get(&process.pid) != Some(&process.starttime),
+            Origin::Named | Origin::System => false,
+        };
+        let is_gone = |(id, process): &(&TargetId, &DiscoveredProcess)| ended.contains(id) || left(process);
+        let gone: Vec<TargetId> = self.processes.iter().filter(is_gone).map(|(id, _)| *id).collect();
+        for id in gone {
+            self.remove(id);
+            changes.vanished.push(id);
+        }
+    }
+
+    /// Reads whether this target still runs, and runs the same program. A target that executed another
+    /// program is replaced by a new one.
+    pub fn look_at(&mut self, id: TargetId) -> Changes {
+        let mut changes = Changes::default();
+        // A process that cannot be read may be alive. A later look reads it again.
+        if let Some(process) = self.processes.get(&id)
+            && let Ok(stat) = read_live_stat(&self.root, process.pid)
+        {
+            match stat.filter(|stat| stat.starttime == process.starttime) {
+                Some(stat) if has_executed(process.image, stat.image) => self.replace(id, stat, &mut changes),
+                Some(stat) => self.set_image(id, stat.image),
+                None => {
                     self.remove(id);
                     changes.vanished.push(id);
                 }
             }
         }
+        changes
     }
 
     // `execve()` replaces the address space, so nothing known about the old one holds for the new one.
@@ -252,11 +356,8 @@ impl Discovery {
         }
     }
 
-    fn add_children(&mut self, changes: &mut Changes) {
-        let mut parents: Vec<u32> = self.by_pid.keys().copied().collect();
-        if self.spec.orphans {
-            parents.push(self.own_pid);
-        }
+    /// Adds the descendants of `parents`.
+    fn add_children(&mut self, mut parents: Vec<u32>, changes: &mut Changes) {
         while let Some(parent) = parents.pop() {
             for child in children::read(&self.root, parent).unwrap_or_default() {
                 if let Some(id) = self.add_if_eligible(child, Origin::Named, changes) {

@@ -16,6 +16,7 @@ mod error;
 mod exclude;
 mod layout;
 pub mod metric;
+mod new_pids;
 mod page_inspector;
 mod process;
 mod spec;

@@ -15,6 +15,9 @@ pub struct Process {
     pub pid: u32,
     /// Refers to this process even if its number is used again.
     pub pidfd: PidFd,
+    /// Whether it maps a virtual CPU, so that it runs a virtual machine; `None` if its mappings were not
+    /// looked at.
+    pub runs_vm: Option<bool>,
 }
 
 /// All targets that are processes, by target id.
@@ -30,6 +33,7 @@ impl Process {
             id,
             pid,
             pidfd: PidFd::open(pid)?,
+            runs_vm: None,
         })
     }
 

@@ -1,17 +1,24 @@
 //! The target processes, each held by a pidfd, with the ranges to monitor.
+//!
+//! The layout of a target is read when it appears. Later updates look at targets in turn, as many as fit into
+//! a slice of time: so an update takes hardly longer with thousands of targets. A look reads only the sizes
+//! of the process, and its mappings if these changed.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeBounds as _};
 use std::path::{Path, PathBuf};
 
 use thermo_engine::access_tables::Backing;
 use thermo_engine::{TargetId, TargetLayout};
 use thermo_kernel::pagemap::Pagemap;
+use thermo_kernel::pidfd::{self, PidFd};
 use thermo_kernel::stalled_call::{self, NotAnswering};
-use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat, statm};
-use thermo_units::AddrRange;
+use thermo_kernel::statm::{self, Statm};
+use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat};
+use thermo_units::{AddrRange, Nanos};
 
-use crate::discovery::Discovery;
+use crate::discovery::{Changes, Discovery};
 use crate::error::TargetError;
 use crate::layout::LayoutRule;
 use crate::layout::backings;
@@ -37,7 +44,34 @@ pub struct TrackedProcesses {
     not_answering: BTreeSet<TargetId>,
     /// Time of the previous update, in clock ticks since boot.
     last_update: Option<u64>,
+    layouts: BTreeMap<TargetId, KnownLayout>,
+    /// When targets appeared that are young: they are looked at first.
+    young: BTreeMap<TargetId, Nanos>,
+    /// The target that was looked at last.
+    turn: Option<TargetId>,
 }
+
+/// A layout that was read.
+#[derive(Debug)]
+struct KnownLayout {
+    layout: TargetLayout,
+    /// The sizes when it was read.
+    sizes: Statm,
+    /// When it may be read again: a process with very many mappings takes a small part of the time.
+    may_read_at: Nanos,
+    /// Looks since it was read.
+    looks: u32,
+}
+
+/// Looks at known targets may take this much CPU time in an update.
+const SLICE: Nanos = Nanos::millis(1);
+/// A target is young for this long. Programs map most of their memory just after they started, and wrappers
+/// execute another program.
+const YOUNG: Nanos = Nanos::secs(5);
+/// Reading the mappings of one target takes at most this part of the time of one CPU.
+const READ_DIVISOR: u64 = 256;
+/// After so many looks the mappings are read also if the sizes are the same.
+const MAX_LOOKS: u32 = 8;
 
 /// The backing of each range; see [`backings`].
 type Backings = Vec<(AddrRange, Backing)>;
@@ -63,6 +97,9 @@ impl TrackedProcesses {
             without_first_thread: BTreeSet::new(),
             not_answering: BTreeSet::new(),
             last_update: None,
+            layouts: BTreeMap::new(),
+            young: BTreeMap::new(),
+            turn: None,
         })
     }
 
@@ -73,29 +110,130 @@ impl TrackedProcesses {
     /// If the list of processes in `/proc` cannot be read.
     pub fn update(&mut self) -> Result<Vec<TargetLayout>, FileError> {
         let now = clock::boot_ticks();
-        let changes = self.discovery.update()?;
-        changes.vanished.iter().for_each(|&id| self.forget(id));
+        let all: Vec<&Process> = self.processes.values().collect();
+        let pidfds: Vec<&PidFd> = all.iter().map(|process| &process.pidfd).collect();
+        let has_ended = all.iter().zip(pidfd::have_ended(&pidfds));
+        let ended = has_ended
+            .filter(|(_, ended)| *ended)
+            .map(|(process, _)| process.id);
+        let changes = self.discovery.update(&ended.collect())?;
         let max_processes = self.raise_file_limit(changes.appeared.len());
-        changes
-            .appeared
-            .iter()
-            .for_each(|&id| self.open_process(id, max_processes));
-        self.freshly_forked
-            .extend(changes.forked.iter().filter(|id| self.processes.contains_key(id)));
-        let pids: Vec<(TargetId, u32)> = self
-            .processes
-            .values()
-            .map(|process| (process.id, process.pid))
-            .collect();
-        let layouts: Vec<TargetLayout> = pids
-            .into_iter()
-            .filter_map(|(id, pid)| self.layout(id, pid))
-            .collect();
-        if self.last_update.is_none() && layouts.is_empty() {
+        self.apply(&changes, max_processes);
+        self.look(max_processes);
+        if self.last_update.is_none() && self.layouts.is_empty() {
             self.warn_of_no_layout();
         }
         self.last_update = Some(now);
-        Ok(layouts)
+        let layouts = self.layouts.values().map(|known| known.layout.clone());
+        Ok(layouts.collect())
+    }
+
+    fn apply(&mut self, changes: &Changes, max_processes: usize) {
+        changes.vanished.iter().for_each(|&id| self.forget(id));
+        let now = clock::monotonic();
+        for &id in &changes.appeared {
+            self.open_process(id, max_processes);
+            if let Some(pid) = self.processes.get(&id).map(|process| process.pid) {
+                self.young.insert(id, now);
+                self.read_layout(id, pid);
+            }
+        }
+        let forked = changes.forked.iter();
+        self.freshly_forked
+            .extend(forked.filter(|id| self.processes.contains_key(id)));
+    }
+
+    /// Looks at targets until the [`SLICE`] is used up: first those that do not answer and young ones,
+    /// then the others in turn; at least one of these.
+    fn look(&mut self, max_processes: usize) {
+        let (began, now) = (clock::thread_cpu(), clock::monotonic());
+        let is_used_up = || clock::thread_cpu().saturating_sub(began) >= SLICE;
+        self.young
+            .retain(|_, appeared| now.saturating_sub(*appeared) < YOUNG);
+        let mut first = self.stalled();
+        first.extend(self.young.keys());
+        for id in first {
+            if is_used_up() {
+                break;
+            }
+            self.look_at(id, now, max_processes);
+        }
+        let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = self.processes.keys().copied();
+        let (rest, next): (Vec<TargetId>, Vec<TargetId>) =
+            ids.partition(|id| !(after, Bound::Unbounded).contains(id));
+        for id in next.into_iter().chain(rest) {
+            if !self.young.contains_key(&id) {
+                self.look_at(id, now, max_processes);
+            }
+            self.turn = Some(id);
+            if is_used_up() {
+                break;
+            }
+        }
+    }
+
+    /// Targets that do not answer, or did not at the last look.
+    fn stalled(&self) -> Vec<TargetId> {
+        let set_aside = stalled_call::all_set_aside();
+        if set_aside.is_empty() && self.not_answering.is_empty() {
+            return Vec::new();
+        }
+        let is_stalled =
+            |process: &&Process| set_aside.contains(&process.pid) || self.not_answering.contains(&process.id);
+        let stalled = self.processes.values().filter(is_stalled);
+        stalled.map(|process| process.id).collect()
+    }
+
+    /// Reads the sizes of a target. If these changed, and from time to time, reads its mappings.
+    fn look_at(&mut self, id: TargetId, now: Nanos, max_processes: usize) {
+        let Some(pid) = self.processes.get(&id).map(|process| process.pid) else {
+            return;
+        };
+        let is_young = self.young.contains_key(&id);
+        let sizes = statm::read(&self.root, pid).ok();
+        let stalls = self.not_answering.contains(&id) || stalled_call::set_aside(pid).is_some();
+        if let Some(known) = self.layouts.get_mut(&id).filter(|_| !stalls) {
+            known.looks += 1;
+            let is_same = |sizes: &Statm| (sizes.size, sizes.data) == (known.sizes.size, known.sizes.data);
+            let has_changed = !sizes.as_ref().is_some_and(is_same) || known.looks > MAX_LOOKS;
+            known.layout.is_new = false;
+            known.layout.resident = sizes.map(|sizes| sizes.resident).or(known.layout.resident);
+            if !(has_changed || is_young) {
+                return;
+            }
+            let may_read = now >= known.may_read_at;
+            let changes = self.discovery.look_at(id);
+            if changes != Changes::default() {
+                return self.apply(&changes, max_processes);
+            }
+            if !has_changed || !may_read {
+                return;
+            }
+        }
+        self.read_layout(id, pid);
+    }
+
+    /// Reads the mappings of a target. If they cannot be read, it has no layout.
+    fn read_layout(&mut self, id: TargetId, pid: u32) {
+        let began = clock::thread_cpu();
+        let sizes = statm::read(&self.root, pid).unwrap_or_default();
+        let Some(layout) = self.layout(id, pid) else {
+            self.layouts.remove(&id);
+            return;
+        };
+        let cost = clock::thread_cpu().saturating_sub(began);
+        let resident = Some(sizes.resident).filter(|_| sizes != Statm::default());
+        let known = KnownLayout {
+            layout: TargetLayout {
+                resident: resident.or(layout.resident),
+                ..layout
+            },
+            sizes,
+            may_read_at: clock::monotonic().saturating_add(cost * READ_DIVISOR),
+            looks: 0,
+        };
+        self.layouts.insert(id, known);
     }
 
     /// Replaces the processes that are selected by number and start time, of a spec with `selected`. The next
@@ -170,10 +308,12 @@ impl TrackedProcesses {
         self.freshly_forked.remove(&id);
         self.without_first_thread.remove(&id);
         self.not_answering.remove(&id);
+        self.layouts.remove(&id);
+        self.young.remove(&id);
     }
 
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
-        let mappings = self.mappings(pid);
+        let mappings = self.mappings(id, pid);
         if mappings.is_ok() && self.not_answering.remove(&id) {
             self.warnings.push(format!("process {pid} answers again"));
         }
@@ -184,11 +324,11 @@ impl TrackedProcesses {
             }
             Ok((ranges, backings)) => {
                 let layout = TargetLayout {
-                    backings,
+                    backings: backings.into(),
                     is_new: self.started_since_update(id),
                     ..TargetLayout::new(id, Some(pid), ranges)
                 };
-                Some(self.with_resident_size(layout, pid))
+                Some(layout)
             }
             Err(ProcError::Gone { .. }) => {
                 self.forget(id);
@@ -198,7 +338,7 @@ impl TrackedProcesses {
             // Without mappings, all of its resident memory is unknown.
             Err(ProcError::NotAnswering(why)) => {
                 self.warn_of_stall(id, why);
-                Some(self.with_resident_size(TargetLayout::new(id, Some(pid), Vec::new()), pid))
+                Some(TargetLayout::new(id, Some(pid), Vec::new()))
             }
             // The process is alive, but may not be read. A later update tries again.
             Err(error) => {
@@ -215,15 +355,6 @@ impl TrackedProcesses {
         started
             .zip(self.last_update)
             .is_some_and(|(started, last_update)| started >= last_update)
-    }
-
-    /// Adds the resident size, unless the process has ended meanwhile.
-    fn with_resident_size(&self, layout: TargetLayout, pid: u32) -> TargetLayout {
-        let size = statm::read(&self.root, pid).ok();
-        TargetLayout {
-            resident: size.map(|size| size.resident).or(layout.resident),
-            ..layout
-        }
     }
 
     /// True if the first thread of a live process has ended. The kernel then shows no mappings under the
@@ -260,8 +391,11 @@ impl TrackedProcesses {
     }
 
     /// The ranges of a process to monitor, and the backing of its mappings.
-    fn mappings(&self, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
+    fn mappings(&mut self, id: TargetId, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
         let mappings = maps::read(&self.root, pid)?;
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.runs_vm = Some(mappings.iter().any(maps::Mapping::is_virtual_cpu));
+        }
         let pagemap = OnceCell::new();
         let pagemap = || {
             pagemap

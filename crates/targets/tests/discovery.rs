@@ -1,6 +1,7 @@
 //! Discovery of targets, on a fake `/proc`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -100,6 +101,20 @@ fn pids(discovery: &Discovery) -> Vec<u32> {
         .collect()
 }
 
+/// Looks at all targets, and updates them.
+fn update(discovery: &mut Discovery) -> Changes {
+    let all: Vec<TargetId> = discovery.processes().keys().copied().collect();
+    let mut sum = Changes::default();
+    let mut add = |changes: Changes| {
+        sum.appeared.extend(changes.appeared);
+        sum.forked.extend(changes.forked);
+        sum.vanished.extend(changes.vanished);
+    };
+    all.into_iter().for_each(|id| add(discovery.look_at(id)));
+    add(discovery.update(&BTreeSet::new()).unwrap());
+    sum
+}
+
 fn is_active(discovery: &Discovery) -> bool {
     !discovery.processes().is_empty() || discovery.can_grow()
 }
@@ -108,7 +123,7 @@ fn is_active(discovery: &Discovery) -> bool {
 fn descendants_stay_targets_when_their_parent_ends() {
     let machine = Machine::new(&[process(5, 1), process(7, 5), process(8, 7), process(9, 1)]);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_command(5)).unwrap();
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert_eq!(pids(&discovery), [5, 7, 8]);
     assert_eq!(
         changes.forked,
@@ -118,14 +133,14 @@ fn descendants_stay_targets_when_their_parent_ends() {
 
     machine.end(5);
     machine.put(process(10, 8));
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert_eq!(
         (changes.vanished, changes.appeared),
         (vec![TargetId(0)], vec![TargetId(3)])
     );
     assert_eq!(pids(&discovery), [7, 8, 10]);
     [7, 8, 10].into_iter().for_each(|pid| machine.end(pid));
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert!(!is_active(&discovery));
 }
 
@@ -133,17 +148,17 @@ fn descendants_stay_targets_when_their_parent_ends() {
 fn unreadable_process_stays_the_same_target() {
     let machine = Machine::new(&[process(5, 1)]);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_command(5)).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     // Fails as if too many files were open.
     let stat = machine.root().join("proc/5/stat");
     fs::remove_file(&stat).unwrap();
     fs::create_dir(&stat).unwrap();
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert!(changes.vanished.is_empty(), "{changes:?}");
     assert_eq!(pids(&discovery), [5]);
     fs::remove_dir(&stat).unwrap();
     machine.put(process(5, 1));
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert!(
         changes.vanished.is_empty() && changes.appeared.is_empty(),
         "{changes:?}"
@@ -159,15 +174,15 @@ fn command_in_background_stays_a_target() {
         ..TargetSpec::for_command(5)
     };
     let mut discovery = Discovery::new(machine.root(), spec).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [5]);
     machine.end(5);
     machine.put(process(7, own_pid));
     assert!(is_active(&discovery), "also before an update found it");
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [7]);
     machine.end(7);
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert!(!is_active(&discovery));
 }
 
@@ -185,7 +200,7 @@ fn orphans_of_command_that_ended_early_are_targets() {
     let machine = Machine::new(&[process(own_pid, 1), ended, process(7, own_pid), process(8, 7)]);
     let mut discovery = Discovery::new(machine.root(), spec.clone()).unwrap();
     assert!(is_active(&discovery));
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [7, 8]);
 
     let machine = Machine::new(&[process(own_pid, 1), ended]);
@@ -202,21 +217,21 @@ fn only_named_processes_are_targets_without_children() {
     let machine = Machine::new(&[process(5, 1), process(7, 5)]);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
     assert!(is_active(&discovery), "also before the first update");
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [5]);
-    assert_eq!(discovery.update().unwrap(), Changes::default(), "nothing changed");
+    assert_eq!(update(&mut discovery), Changes::default(), "nothing changed");
 }
 
 #[test]
 fn reused_pid_is_another_process() {
     let machine = Machine::new(&[process(5, 1)]);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     machine.put(FakeProcess {
         starttime: 2,
         ..process(5, 1)
     });
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert_eq!((changes.vanished, changes.appeared), (vec![TargetId(0)], vec![]));
     assert!(!is_active(&discovery), "the named process has ended");
 }
@@ -225,13 +240,13 @@ fn reused_pid_is_another_process() {
 fn exec_makes_a_new_target() {
     let machine = Machine::new(&[process(5, 1)]);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_pids(&[5])).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     machine.put(FakeProcess {
         code: 0,
         ..process(5, 1)
     });
     assert_eq!(
-        discovery.update().unwrap(),
+        update(&mut discovery),
         Changes::default(),
         "the new program is still being loaded"
     );
@@ -240,7 +255,7 @@ fn exec_makes_a_new_target() {
         comm: "cc1",
         ..process(5, 1)
     });
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert_eq!(
         (changes.vanished, changes.appeared),
         (vec![TargetId(0)], vec![TargetId(1)])
@@ -261,13 +276,13 @@ fn process_without_first_thread_stays_a_target() {
             .refusal(TargetSpec::for_pids(&[5]))
             .contains("process 5 (redis-server) continues without its first thread")
     );
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [5]);
     machine.put(FakeProcess {
         state: 'Z',
         ..process(5, 1)
     });
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert!(!is_active(&discovery));
 }
 
@@ -277,15 +292,15 @@ fn process_that_leaves_the_group_vanishes() {
     machine.group("a", "5\n");
     machine.group("a/b", "7\n");
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_cgroup("/a")).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [5, 7]);
     machine.group("a", "9\n");
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert_eq!(changes.vanished, [TargetId(0)]);
     assert_eq!(pids(&discovery), [7, 9]);
     machine.group("a", "");
     machine.group("a/b", "");
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert!(
         discovery.processes().is_empty() && is_active(&discovery),
         "other processes may join"
@@ -304,12 +319,12 @@ fn removed_group_is_waited_for() {
         ..TargetSpec::for_cgroup("/a")
     };
     let mut discovery = Discovery::new(machine.root(), spec).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     fs::remove_dir_all(machine.root().join("cg")).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert!(discovery.processes().is_empty() && is_active(&discovery));
     machine.group("a", "9\n");
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [9]);
 }
 
@@ -346,7 +361,7 @@ fn system_excludes_kernel_threads_and_session_programs() {
         ..TargetSpec::for_system()
     };
     let mut discovery = Discovery::new(machine.root(), spec).unwrap();
-    discovery.update().unwrap();
+    update(&mut discovery);
     assert_eq!(pids(&discovery), [5]);
 }
 
@@ -384,9 +399,9 @@ fn selection_names_processes_by_number_and_start() {
     };
     let machine = Machine::new(&[process(7, 70), process(8, 80)]);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_selection()).unwrap();
-    assert!(discovery.update().unwrap().appeared.is_empty() && discovery.can_grow());
+    assert!(update(&mut discovery).appeared.is_empty() && discovery.can_grow());
     discovery.select([(7, 70), (8, 1), (9, 90)].into());
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert_eq!(
         changes.appeared.len(),
         1,
@@ -395,6 +410,88 @@ fn selection_names_processes_by_number_and_start() {
     let pid = |id: &TargetId| discovery.processes()[id].pid;
     assert_eq!(pid(&changes.appeared[0]), 7);
     discovery.select([(8, 80)].into());
-    let changes = discovery.update().unwrap();
+    let changes = update(&mut discovery);
     assert_eq!((changes.appeared.len(), changes.vanished.len()), (1, 1));
+}
+
+impl Machine {
+    /// The number that was given out last.
+    fn set_last_pid(&self, pid: u32) {
+        fs::write(self.root().join("proc/loadavg"), format!("0 0 0 1/9 {pid}\n")).unwrap();
+    }
+
+    fn put_in_group(&self, process: FakeProcess, group: &str) {
+        self.put(process);
+        let path = self.root().join(format!("proc/{}/cgroup", process.pid));
+        fs::write(path, format!("0::{group}\n")).unwrap();
+    }
+}
+
+/// So many that all lists are not read again while the test runs.
+fn many() -> Vec<FakeProcess> {
+    (100..500).map(|pid| process(pid, 1)).collect()
+}
+
+#[test]
+fn new_process_of_a_group_is_found_before_the_group_is_read_again() {
+    let machine = Machine::new(&many());
+    machine.set_last_pid(499);
+    machine.group(
+        "a",
+        &many()
+            .iter()
+            .map(|one| format!("{}\n", one.pid))
+            .collect::<String>(),
+    );
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_cgroup("/a")).unwrap();
+    assert_eq!(update(&mut discovery).appeared.len(), 400);
+    machine.put_in_group(process(900, 1), "/a/b");
+    machine.put_in_group(process(901, 1), "/ab");
+    machine.set_last_pid(902);
+    let changes = update(&mut discovery);
+    assert_eq!((changes.appeared.len(), changes.vanished.len()), (1, 0));
+    assert_eq!(pids(&discovery).last(), Some(&900));
+    // 902 becomes visible only now.
+    machine.put_in_group(process(902, 1), "/a");
+    update(&mut discovery);
+    assert_eq!(pids(&discovery).last(), Some(&902));
+}
+
+#[test]
+fn new_children_are_found_by_their_parent_and_threads_are_none() {
+    let machine = Machine::new(&many());
+    machine.put(process(5, 1));
+    machine.set_last_pid(499);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_command(5)).unwrap();
+    update(&mut discovery);
+    assert_eq!(pids(&discovery), [5]);
+    // A thread of 7 has the parent of 7.
+    machine.put(process(7, 5));
+    machine.put(process(8, 5));
+    let thread = "Name:\tx\nTgid:\t7\nUid:\t0\t0\t0\t0\nCapEff:\t0\n";
+    fs::write(machine.root().join("proc/8/status"), thread).unwrap();
+    machine.put(process(9, 7));
+    machine.put(process(10, 100));
+    // The numbers began anew.
+    machine.set_last_pid(10);
+    let changes = update(&mut discovery);
+    assert_eq!(pids(&discovery), [5, 7, 9]);
+    assert_eq!(changes.forked, changes.appeared);
+}
+
+#[test]
+fn new_session_program_that_executes_another_program_becomes_a_target() {
+    let machine = Machine::new(&many());
+    machine.set_last_pid(499);
+    let mut discovery = Discovery::new(machine.root(), TargetSpec::for_system()).unwrap();
+    assert_eq!(update(&mut discovery).appeared.len(), 400);
+    let shell = FakeProcess {
+        comm: "sshd",
+        ..process(600, 1)
+    };
+    machine.put(shell);
+    machine.set_last_pid(600);
+    assert_eq!(update(&mut discovery).appeared.len(), 0);
+    machine.put(process(600, 1));
+    assert_eq!(update(&mut discovery).appeared.len(), 1);
 }

@@ -87,7 +87,7 @@ impl Operations for Machine {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
         let layout = TargetLayout::new(TargetId(0), None, vec![RANGE]);
         Ok(vec![TargetLayout {
-            backings: backings(&self.memory),
+            backings: backings(&self.memory).into(),
             ..layout
         }])
     }

@@ -1,12 +1,12 @@
 //! What a policy saw and did since the last look: from its kdamond to its targets and its history.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use thermo_kernel::clock::WallClock;
 use thermo_kernel::statm;
 use thermo_recording::history::Clocks;
 use thermo_recording::model::{Cost, Record};
-use thermo_runtime::target_records;
 use thermo_units::{Bytes, Nanos};
 
 use super::sink::Report;
@@ -16,10 +16,11 @@ use crate::pressure::SwapState;
 
 /// An action that takes longer is warned of.
 const LONG_ACTION: Nanos = Nanos::secs(60);
-/// Sizes of processes are read so often.
+/// Sizes and mappings of processes are read so often.
 const SIZES_EVERY: Nanos = Nanos::secs(5);
-/// Mappings of processes are read so often.
-const MAPPINGS_EVERY: Nanos = Nanos::secs(60);
+/// That may take one part in so many of the policy's budget. Of many processes, the next ones are read in
+/// turn.
+const SURVEY_PART: u64 = 8;
 
 impl Policy {
     /// Takes what happened since the last call, and updates the targets.
@@ -114,9 +115,9 @@ impl Policy {
             target.add_process(watched.pid, watched.tables.as_deref());
         }
         let mut all = Vec::new();
+        let names = names(report);
         for (id, returns) in &collected.returns {
-            let watched = report.watched.iter().find(|watched| watched.id == *id);
-            let Some(name) = watched.map(|watched| watched.name.as_str()) else {
+            let Some(name) = names.get(&id.0).copied() else {
                 continue;
             };
             if let Some(target) = self.targets.get_mut(name) {
@@ -141,15 +142,11 @@ impl Policy {
             .map(|watched| (watched.id.0, watched.pid))
             .collect();
         let mut records = Vec::new();
-        if now >= self.next_mappings {
-            self.next_mappings = now.saturating_add(MAPPINGS_EVERY);
-            records.extend(self.mapping_changes.mappings(&targets));
-        }
         if now >= self.next_sizes {
             self.next_sizes = now.saturating_add(SIZES_EVERY);
-            let sizes = target_records::footprints(&targets);
-            self.add_swap(report, &sizes);
-            records.extend(sizes);
+            let slice = Nanos(self.share.of(SIZES_EVERY).0 / SURVEY_PART);
+            records.extend(self.survey.look(&targets, slice));
+            self.add_swap(report, &records);
             records.push(Record::Cost(Cost {
                 time_ns: now.0,
                 cpu_ns: collected.cpu.total.0,
@@ -163,22 +160,30 @@ impl Policy {
         }
     }
 
-    fn add_swap(&mut self, report: &Report, sizes: &[Record]) {
+    fn add_swap(&mut self, report: &Report, records: &[Record]) {
+        let names = names(report);
+        self.swap.retain(|target, _| names.contains_key(target));
+        for record in records {
+            if let Record::Footprint(footprint) = record {
+                self.swap.insert(footprint.target, Bytes(footprint.swap));
+            }
+        }
         self.targets
             .values_mut()
             .for_each(|target| target.swap = Bytes::ZERO);
-        for record in sizes {
-            let Record::Footprint(footprint) = record else {
-                continue;
-            };
-            let watched = report
-                .watched
-                .iter()
-                .find(|watched| watched.id.0 == footprint.target);
-            let target = watched.and_then(|watched| self.targets.get_mut(&watched.name));
-            if let Some(target) = target {
-                target.swap += Bytes(footprint.swap);
+        for (target, swap) in &self.swap {
+            let name = names.get(target).copied();
+            if let Some(target) = name.and_then(|name| self.targets.get_mut(name)) {
+                target.swap += *swap;
             }
         }
     }
+}
+
+/// The names of the targets that the watched processes belong to, by their number.
+fn names(report: &Report) -> BTreeMap<u32, &str> {
+    let watched = report.watched.iter();
+    watched
+        .map(|watched| (watched.id.0, watched.name.as_str()))
+        .collect()
 }

@@ -16,7 +16,7 @@ use thermo_engine::budget::CpuShare;
 use thermo_engine::ops::Applied;
 use thermo_engine::scheme::Age;
 use thermo_recording::history::SegmentWriter;
-use thermo_runtime::target_records::MappingChanges;
+use thermo_runtime::target_records::Survey;
 use thermo_units::{Bytes, Nanos};
 
 pub use self::target::TargetState;
@@ -67,8 +67,9 @@ pub struct Policy {
     last_cpu: (Nanos, Nanos),
     restart_at: Nanos,
     next_sizes: Nanos,
-    next_mappings: Nanos,
-    mapping_changes: MappingChanges,
+    survey: Survey,
+    /// Bytes in swap of each process, by the number of its target.
+    swap: BTreeMap<u32, Bytes>,
     /// Automatic ages that were chosen, by scheme; `None`: nothing is acted on.
     ages: BTreeMap<usize, Option<Nanos>>,
     /// Makes the writer of the history for a worker that starts.
@@ -123,8 +124,8 @@ impl Policy {
             last_cpu: (Nanos::ZERO, Nanos::ZERO),
             restart_at: Nanos::ZERO,
             next_sizes: Nanos::ZERO,
-            next_mappings: Nanos::ZERO,
-            mapping_changes: MappingChanges::default(),
+            survey: Survey::default(),
+            swap: BTreeMap::new(),
             ages: BTreeMap::new(),
             make_history,
         }

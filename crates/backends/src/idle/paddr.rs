@@ -127,7 +127,7 @@ mod tests {
         let mut paddr = Paddr::new(root.path()).unwrap();
         let layouts = paddr.update().unwrap();
         assert_eq!(
-            (layouts[0].pid, layouts[0].ranges.as_slice()),
+            (layouts[0].pid, &*layouts[0].ranges),
             (None, &[AddrRange::new(0x1000, 0x8000)][..])
         );
         let mut probes: Vec<Probe> = [1, 2, 3, 4]

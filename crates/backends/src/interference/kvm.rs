@@ -5,9 +5,10 @@
 //! DAMON and the idle-page bitmap. From user space only the page table is visible: a set bit is an access, a
 //! clear bit proves nothing. So pages without a set bit are unknown in such a target.
 //!
-//! A virtual machine is detected by its file descriptor in the process. It may be created at any time, so
-//! targets without one are checked again once a minute. An emulator without KVM accesses its memory like any
-//! program, and is monitored like one.
+//! A virtual machine is detected by a virtual CPU that the process maps, or by its file descriptor where
+//! mappings are not read. It may be created at any time: mappings are read again when they change,
+//! descriptors once a minute. An emulator without KVM accesses its memory like any program, and is monitored
+//! like one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,8 +37,9 @@ impl VmTargets {
         }
     }
 
-    /// Checks new `targets`, and with `again` all that are not known to run a virtual machine. Returns one
-    /// warning for each that does. Costs about a microsecond for each open file of a target.
+    /// Checks `targets` by their mappings. If these are not known: checks new ones by their open files, which
+    /// costs about a microsecond for each file, and with `again` all that are not known to run a virtual
+    /// machine. Returns one warning for each that does.
     pub(super) fn check(&mut self, targets: &Processes, again: bool) -> Vec<String> {
         let Self { root, known } = self;
         known.retain(|id, (pid, _)| targets.get(id).is_some_and(|target| target.pid == *pid));
@@ -47,11 +49,12 @@ impl VmTargets {
         let mut is_found = |target: &&Process| {
             let is_new = !known.contains_key(&target.id);
             let (_, runs_vm) = known.entry(target.id).or_insert((target.pid, false));
-            if *runs_vm || !is_new && !again {
+            if *runs_vm || target.runs_vm.is_none() && !is_new && !again {
                 return false;
             }
             // A process that has ended, or that we may not inspect, counts as none.
-            *runs_vm = kvm::has_vm_open(root, target.pid).unwrap_or(false);
+            let has_open = || kvm::has_vm_open(root, target.pid).unwrap_or(false);
+            *runs_vm = target.runs_vm.unwrap_or_else(has_open);
             *runs_vm
         };
         let found = targets.values().filter(|target| is_found(target));
@@ -154,6 +157,22 @@ mod tests {
         assert!(vm_targets.runs_vm(ID) && !vm_targets.runs_vm(OTHER));
         vm_targets.check(&Processes::new(), false);
         assert!(vm_targets.known.is_empty());
+    }
+
+    #[test]
+    fn vm_is_seen_by_its_mapped_virtual_cpu_at_once() {
+        let root = root("232 kvm\n");
+        let mut vm_targets = VmTargets::new(root.path());
+        let mut processes = targets(&[ID]);
+        processes.get_mut(&ID).unwrap().runs_vm = Some(false);
+        create_vm(root.path());
+        assert!(
+            vm_targets.check(&processes, true).is_empty(),
+            "its mappings are known"
+        );
+        processes.get_mut(&ID).unwrap().runs_vm = Some(true);
+        assert_eq!(vm_targets.check(&processes, false).len(), 1);
+        assert!(vm_targets.runs_vm(ID));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! A virtual machine clears no bits, but accesses by its guest set none (`kvm.rs`).
 //!
-//! All are checked at the start and once a minute, and each is reported once.
+//! All are checked at the start and once a minute, less often if that takes long, and each is reported once.
 
 mod kvm;
 mod peers;
@@ -31,8 +31,11 @@ use self::peers::{Peer, peers};
 use self::reclaim::Reclaim;
 use crate::tracker::Tracker;
 
-/// Interval between checks.
+/// Minimum interval between checks.
 const CHECK_INTERVAL: Nanos = Nanos::secs(60);
+/// Checks take at most this part of the time of one CPU: they read files of each target, and of each target
+/// of another thermo.
+const CHECK_DIVISOR: u64 = 1000;
 
 /// Known interference.
 #[derive(Debug)]
@@ -77,15 +80,16 @@ impl Interference {
     /// Checks, if a check is due, and returns one warning for each new interference with monitoring of
     /// `targets` by `tracker`. New targets are checked at once for virtual machines.
     pub fn take_warnings(&mut self, targets: &Processes, tracker: &dyn Tracker) -> Vec<String> {
-        let now = clock::monotonic();
+        let (now, began) = (clock::monotonic(), clock::thread_cpu());
         let is_due = now >= self.next;
         let mut warnings = match tracker.sees_guests() {
             true => Vec::new(),
             false => self.vm_targets.check(targets, is_due),
         };
         if is_due {
-            self.next = now.saturating_add(CHECK_INTERVAL);
             warnings.extend(self.check(targets, tracker.reads_young_flags()));
+            let cost = clock::thread_cpu().saturating_sub(began);
+            self.next = now.saturating_add(CHECK_INTERVAL.max(cost * CHECK_DIVISOR));
         }
         warnings
     }

@@ -2,10 +2,12 @@
 //! or for the control group of a target. The first reclaim seen while monitoring runs is worth a warning. The
 //! host probe names MGLRU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use thermo_kernel::cgroup::Group;
+use thermo_engine::TargetId;
+use thermo_kernel::cgroup::{self, Group, GroupPath};
 use thermo_kernel::memcg::Memcg;
 use thermo_kernel::vmstat::{self, Vmstat};
 use thermo_targets::Processes;
@@ -19,7 +21,12 @@ pub(super) struct Reclaim {
     root: PathBuf,
     before: BTreeMap<String, u64>,
     has_warned: bool,
+    /// The target that was looked at last.
+    turn: Option<TargetId>,
 }
+
+/// A check looks at so many targets; the next check goes on.
+const TARGETS_PER_CHECK: usize = 256;
 
 impl Reclaim {
     pub(super) fn new(root: &Path) -> Self {
@@ -27,6 +34,7 @@ impl Reclaim {
             root: root.to_owned(),
             before: BTreeMap::new(),
             has_warned: false,
+            turn: None,
         };
         reclaim.before = reclaim.scanned(&Processes::new()).collect();
         reclaim
@@ -52,23 +60,29 @@ impl Reclaim {
     }
 
     /// Pages scanned for the machine and for the control groups of `targets`, as far as readable.
-    fn scanned(&self, targets: &Processes) -> impl Iterator<Item = (String, u64)> + use<> {
+    fn scanned(&mut self, targets: &Processes) -> impl Iterator<Item = (String, u64)> + use<> {
         let machine = vmstat::read(&self.root).as_ref().map(Vmstat::scanned_pages).ok();
-        let mut groups = BTreeMap::new();
-        for process in targets.values() {
+        let mut paths = BTreeSet::new();
+        let after = targets.range((
+            self.turn.map_or(Bound::Unbounded, Bound::Excluded),
+            Bound::Unbounded,
+        ));
+        for process in after.map(|(_, process)| process).take(TARGETS_PER_CHECK) {
+            self.turn = Some(process.id);
+            let of_process = cgroup::paths(&self.root, process.pid).unwrap_or_default();
             // A group of cgroup v1 comes first: if there is one, it has the memory controller.
-            let group = Group::of_process(&self.root, Some(process.pid), "memory")
-                .into_iter()
-                .next();
-            let Some((group, path)) =
-                group.and_then(|group| Some((group.clone(), group.path(&self.root).ok()?)))
-            else {
-                continue;
-            };
-            if !groups.contains_key(&path)
-                && let Ok(scanned) = Memcg::new(group).scanned_pages()
-            {
-                groups.insert(path, scanned);
+            let has_memory = |path: &GroupPath| path.is_unified() || path.has("memory");
+            paths.extend(of_process.into_iter().find(has_memory));
+        }
+        let mut groups = BTreeMap::new();
+        if self.turn.as_ref() == targets.keys().next_back() {
+            self.turn = None;
+        }
+        let mounts = cgroup::mounts(&self.root).unwrap_or_default();
+        for path in paths {
+            let group = Group::at(&mounts, &path).map(Memcg::new);
+            if let Some(Ok(scanned)) = group.map(|group| group.scanned_pages()) {
+                groups.insert(path.path, scanned);
             }
         }
         let groups = groups
@@ -86,7 +100,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use std::fs;
-    use thermo_engine::TargetId;
 
     use thermo_targets::Process;
 

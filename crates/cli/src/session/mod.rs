@@ -40,7 +40,7 @@ use thermo_kernel::{clock, malloc, signals};
 use thermo_recording::model::Record;
 use thermo_report::HeatSizes;
 use thermo_runtime::kdamond::{Ended, ExitReason, Kdamond, Parts};
-use thermo_runtime::target_records::{self, MappingChanges};
+use thermo_runtime::target_records::{self, Survey};
 use thermo_term::interrupt;
 use thermo_units::Nanos;
 
@@ -56,6 +56,8 @@ const POLL: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_secs(1);
 /// Reading mappings and sizes of the targets may take one part in so many of the CPU budget.
 const SURVEY_PART: u64 = 8;
+/// A look at mappings and sizes takes this much CPU time: hundreds of small processes. The next look goes on.
+const SURVEY_SLICE: Nanos = Nanos::millis(20);
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +136,7 @@ pub fn run<O: Operations + Send + 'static>(
 /// The thread of the session while the kdamond thread monitors.
 struct Supervisor<O> {
     kdamond: Kdamond<O, SessionSink>,
-    mapping_changes: MappingChanges,
+    survey: Survey,
     progress: Progress,
     begin: Instant,
     cpu_begin: Nanos,
@@ -149,10 +151,10 @@ struct Supervisor<O> {
 
 impl<O: Operations + Send + 'static> Supervisor<O> {
     fn new(kdamond: Kdamond<O, SessionSink>, cpu_begin: Nanos, update: Duration, params: RunParams) -> Self {
-        let (mapping_changes, progress) = (MappingChanges::default(), Progress::new());
+        let (survey, progress) = (Survey::default(), Progress::new());
         Self {
             kdamond,
-            mapping_changes,
+            survey,
             progress,
             begin: Instant::now(),
             cpu_begin,
@@ -218,8 +220,11 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
     fn record_targets(&mut self) -> Duration {
         let begin = clock::thread_cpu();
         let targets = self.targets();
-        let mut records = self.mapping_changes.mappings(&targets);
-        records.extend(target_records::footprints(&targets));
+        let mut records = self.survey.look(&targets, SURVEY_SLICE);
+        if self.savings_meter.is_some() {
+            // Savings are computed from the sizes of all targets at one time.
+            records.extend(target_records::footprints(&targets));
+        }
         if let Some(totals) = &mut self.totals {
             let pids: Vec<u32> = targets.iter().map(|(_, pid)| *pid).collect();
             records.extend(totals.read(&pids));

@@ -32,6 +32,11 @@ pub(super) struct BudgetState {
     cost: Option<Nanos>,
     /// Number of sampled regions at the start of the running aggregation.
     nr_regions: usize,
+    /// Cost of the last update of targets; `None` before the first.
+    pub(super) update_cost: Option<Nanos>,
+    /// Time between the last update of targets and the next.
+    pub(super) update_interval: Nanos,
+    pub(super) warned_of_late_updates: bool,
     /// Paced work done in the last step.
     pub(super) last_work: Option<PacedWork>,
 }
@@ -59,6 +64,9 @@ impl BudgetState {
             total_at_start: Nanos::ZERO,
             cost: None,
             nr_regions: 0,
+            update_cost: None,
+            update_interval: Nanos::ZERO,
+            warned_of_late_updates: false,
             last_work: None,
         }
     }

@@ -8,8 +8,13 @@ use crate::ops::Operations;
 use crate::sink::{Event, Sink};
 use thermo_units::Nanos;
 
-/// Updating targets may use 1/8 of the budget.
-const UPDATE_DIVISOR: u64 = 8;
+/// Updating targets may use 1/4 of the budget. Of two updates in a row the cheaper one counts: what many new
+/// processes, or a check once a minute, cost does not delay the next update.
+const UPDATE_DIVISOR: u64 = 4;
+/// Handing snapshots over to sinks may take a quarter as much as the budget. It is no part of the budget.
+const OUTPUT_DIVISOR: u64 = 4;
+/// Updates are late if they are this many intervals apart.
+const LATE: u64 = 2;
 /// Deriving runs of pages for schemes may use 1/4 of the budget.
 const SCHEMES_DIVISOR: u64 = 4;
 /// Deriving regions from pages may use 1/8 of the budget. Tables do not need regions.
@@ -116,10 +121,14 @@ impl Context {
         let cost = total.saturating_sub(budget.total);
         budget.account.spend(now, cost);
         budget.total = total;
-        let pause = |divisor: u64| budget.account.share().time_for(cost) * divisor;
+        let share = budget.account.share();
+        let pause = |divisor: u64| share.time_for(cost) * divisor;
         match budget.last_work.take() {
             Some(PacedWork::Update) => {
-                self.schedule.next_update = now.saturating_add(until_update.max(pause(UPDATE_DIVISOR)));
+                let before = budget.update_cost.replace(cost).unwrap_or(Nanos::ZERO);
+                let paced = share.time_for(cost.min(before)) * UPDATE_DIVISOR;
+                budget.update_interval = until_update.max(paced);
+                self.schedule.next_update = now.saturating_add(budget.update_interval);
             }
             Some(PacedWork::Regions) => {
                 self.scanning.next_regions = now.saturating_add(pause(REGIONS_DIVISOR));
@@ -130,6 +139,31 @@ impl Context {
             }
             None => self.scanning.scheduler.charge(cost, &mut self.targets),
         }
+    }
+
+    /// Delays the next snapshot by what `cost`, the CPU time of sinks in the last step, calls for: with
+    /// thousands of targets, writing a snapshot costs more than a second's budget. Call after
+    /// [`Context::charge`].
+    pub fn charge_output(&mut self, now: Nanos, cost: Nanos) {
+        let Some(budget) = &self.budget else { return };
+        let pause = budget.account.share().time_for(cost) * OUTPUT_DIVISOR;
+        let next = &mut self.scanning.next_snapshot;
+        *next = (*next).max(now.saturating_add(pause));
+    }
+
+    /// Warns once if new processes are found late.
+    pub(super) fn warn_of_late_updates(&mut self, now: Nanos, sink: &mut dyn Sink) {
+        let update = self.attrs.update;
+        let Some(budget) = &mut self.budget else { return };
+        let interval = budget.update_interval;
+        if interval <= update * LATE || std::mem::replace(&mut budget.warned_of_late_updates, true) {
+            return;
+        }
+        let text = format!(
+            "new processes and mappings are found after up to {interval}, not {update}: looking for them takes a \
+             quarter of the budget. Raise --cpu to find them earlier"
+        );
+        sink.on(&Event::Warning { now, text: &text });
     }
 
     /// Delays `next`, the result of the last step, until the budget is out of debt. Snapshots, quota windows

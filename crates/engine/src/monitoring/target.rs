@@ -1,5 +1,7 @@
 //! The targets of a context and their regions.
 
+use std::sync::Arc;
+
 use crate::access_tables::AccessTables;
 use crate::ops::TargetLayout;
 use crate::region::Region;
@@ -14,7 +16,7 @@ pub(crate) struct Target {
     pub(crate) id: TargetId,
     pub(crate) pid: Option<u32>,
     /// Monitored address ranges: ascending, disjoint, page-aligned.
-    pub(crate) ranges: Vec<AddrRange>,
+    pub(crate) ranges: Arc<[AddrRange]>,
     /// Regions: ascending, disjoint, page-aligned.
     pub(crate) regions: Vec<Region>,
     /// Page states of full scans; empty while the target is sampled.
@@ -37,7 +39,7 @@ impl Target {
         let mut target = Self {
             id: layout.id,
             pid: layout.pid,
-            ranges: Vec::new(),
+            ranges: Arc::default(),
             regions,
             states: PageStates::new(layout.is_new),
             cursor: Cursor::default(),

@@ -31,6 +31,7 @@ mod timestamps;
 mod transitions;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use self::acted_on::ActedOn;
 use self::byte::{ABSENT, CHUNK, FIRST_SCAN, FIRST_TIMESTAMP, MAX_HISTORY, UNKNOWN, WORDS, is_idle};
@@ -78,7 +79,7 @@ pub struct PageStates {
     /// Pages found accessed again since the last [`PageStates::take_tables`], by idle age.
     reaccessed: [u64; NR_AGES],
     /// Backing of the mappings: ascending, disjoint.
-    backings: Vec<(AddrRange, Backing)>,
+    backings: Arc<[(AddrRange, Backing)]>,
 }
 
 /// Time of the last access to pages with the same byte.
@@ -228,7 +229,7 @@ impl PageStates {
     }
 
     /// Sets the backing of the mappings (ascending, disjoint) for later scans.
-    pub(crate) fn set_backings(&mut self, backings: Vec<(AddrRange, Backing)>) {
+    pub(crate) fn set_backings(&mut self, backings: Arc<[(AddrRange, Backing)]>) {
         self.backings = backings;
     }
 

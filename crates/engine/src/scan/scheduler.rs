@@ -8,6 +8,9 @@
 //! This is stride scheduling: the *virtual time* of a target advances by the cost of its chunks, divided by
 //! its weight. The target with the smallest virtual time is next. The context enforces the total budget by
 //! resting while in debt.
+//!
+//! With thousands of targets, the next ones are chosen some dozens at a time: to look at all targets for each
+//! chunk would cost as much as the chunk.
 
 use super::chunk::{Preparation, ScanChunk};
 use crate::monitoring::Target;
@@ -38,9 +41,18 @@ pub(crate) struct Scheduler {
     chunk: ScanChunk,
     /// Target scanned in the last step, to be charged with its cost.
     last: Option<TargetId>,
+    /// The next targets, in reverse order.
+    queue: Vec<TargetId>,
+    /// Virtual time of the target scanned last. Targets that are new or have waited begin there.
+    virtual_time: u64,
+    /// Weight of all targets; `None` after they have changed.
+    total: Option<u64>,
     /// True while joint passes are being prepared.
     is_preparing: bool,
 }
+
+/// One in so many targets is chosen at a time, and one more.
+const QUEUE_DIVISOR: usize = 64;
 
 impl Scheduler {
     /// Scans the next chunk of the target with the smallest virtual time.
@@ -58,18 +70,34 @@ impl Scheduler {
         let is_ready = |target: &Target| {
             target.cursor.at.is_some() || !is_joint && next_pass(target).is_none_or(|start| start <= now)
         };
-        // Among equal virtual times the first target wins; targets are ordered by id.
-        let ready = (0..targets.len()).filter(|nth| is_ready(&targets[*nth]));
-        let Some(nth) = ready.min_by_key(|nth| targets[*nth].cursor.virtual_time) else {
+        if self.queue.is_empty() {
+            let mut ready: Vec<(u64, TargetId)> = targets
+                .iter()
+                .filter(|target| is_ready(target))
+                .map(|target| (target.cursor.virtual_time, target.id))
+                .collect();
+            // Among equal virtual times the first target wins.
+            ready.sort_unstable();
+            ready.truncate(targets.len() / QUEUE_DIVISOR + 1);
+            self.queue.extend(ready.into_iter().rev().map(|(_, id)| id));
+        }
+        let Some(target) = self.queue.pop().and_then(|id| find(targets, id)) else {
             let earliest = targets.iter().filter_map(next_pass).min();
             return ScanProgress::WaitUntil(earliest.unwrap_or(Nanos::MAX));
         };
-        if targets[nth].cursor.at.is_none() {
-            begin_pass(nth, now, targets, ops);
+        if target.cursor.at.is_none() {
+            begin_pass(target, self.virtual_time, now, ops);
         }
-        self.scan(&mut targets[nth], now, ops);
-        self.last = Some(targets[nth].id);
+        self.virtual_time = target.cursor.virtual_time;
+        self.scan(target, now, ops);
+        self.last = Some(target.id);
         ScanProgress::Worked(None)
+    }
+
+    /// Targets have appeared, gone or changed their weight.
+    pub(crate) fn targets_changed(&mut self) {
+        self.queue.clear();
+        self.total = None;
     }
 
     /// Prepares and begins passes over all targets, for operations that must scan them together.
@@ -90,7 +118,10 @@ impl Scheduler {
             }
             Preparation::Ready => {
                 self.is_preparing = false;
-                (0..targets.len()).for_each(|nth| begin_pass(nth, now, targets, ops));
+                let virtual_time = self.virtual_time;
+                targets
+                    .iter_mut()
+                    .for_each(|target| begin_pass(target, virtual_time, now, ops));
                 match targets.is_empty() {
                     true => ScanProgress::WaitUntil(Nanos::MAX),
                     false => ScanProgress::Worked(None),
@@ -132,9 +163,10 @@ impl Scheduler {
     /// Charges the cost of the last step to the target that was scanned.
     pub(crate) fn charge(&mut self, cost: Nanos, targets: &mut [Target]) {
         let Some(id) = self.last.take() else { return };
-        let total: u64 = targets.iter().map(|target| target.weight().0).sum();
+        let weights = || targets.iter().map(|target| target.weight().0).sum();
+        let total = *self.total.get_or_insert_with(weights);
         let count = targets.len() as f64;
-        if let Some(target) = targets.iter_mut().find(|target| target.id == id) {
+        if let Some(target) = find(targets, id) {
             let resident_share = target.weight().0 as f64 / total.max(1) as f64;
             let weight = 0.5 / count + 0.5 * resident_share;
             let time = cost.0 as f64 / weight.max(f64::MIN_POSITIVE);
@@ -148,15 +180,17 @@ fn next_pass(target: &Target) -> Option<Nanos> {
     target.cursor.next_pass()
 }
 
-/// Begins a pass over the target with index `nth`. A target that is new or waited starts at the smallest
-/// virtual time of the running passes.
-fn begin_pass(nth: usize, now: Nanos, targets: &mut [Target], ops: &mut dyn Operations) {
-    let running = targets.iter().filter(|target| target.cursor.at.is_some());
-    let min_virtual_time = running.map(|target| target.cursor.virtual_time).min();
-    let target = &mut targets[nth];
+/// Finds a target. They are ordered by id.
+fn find(targets: &mut [Target], id: TargetId) -> Option<&mut Target> {
+    let nth = targets.binary_search_by_key(&id, |target| target.id).ok()?;
+    targets.get_mut(nth)
+}
+
+/// Begins a pass over the target. If it is new or waited, it starts at `virtual_time`.
+fn begin_pass(target: &mut Target, virtual_time: u64, now: Nanos, ops: &mut dyn Operations) {
     let cursor = &mut target.cursor;
     if cursor.waits || cursor.began.is_none() {
-        cursor.virtual_time = cursor.virtual_time.max(min_virtual_time.unwrap_or(0));
+        cursor.virtual_time = cursor.virtual_time.max(virtual_time);
     }
     (cursor.at, cursor.began) = (Some(Addr(0)), Some(now));
     target.states.begin_pass(now);

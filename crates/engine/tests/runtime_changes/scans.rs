@@ -105,10 +105,12 @@ struct SkippingMachine {
     begun: Vec<TargetId>,
     /// Unmapped memory: a scan skips to its end.
     unmapped: Option<AddrRange>,
+    nr_updates: u64,
 }
 
 impl Operations for SkippingMachine {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
+        self.nr_updates += 1;
         self.machine.update()
     }
     fn prepare_access_checks(&mut self, probes: &[Probe]) {
@@ -172,6 +174,40 @@ fn memory_skipped_by_scan_is_not_resident() {
         context.step(now, &mut ops, &mut |_: &Event<'_>| {}).unwrap();
     }
     assert_eq!(regions(&context), [], "at {now}");
+}
+
+/// Updates in 40 s, of which the nth costs `cost(nth)`, and whether a warning says that they are late.
+fn updates_at_cost(cost: fn(u64) -> Nanos) -> (u64, bool) {
+    let mut ops = SkippingMachine {
+        machine: machine(&[pages(0, 100)]),
+        ..SkippingMachine::default()
+    };
+    let mut context = scanning();
+    let (mut total, mut warned) = (Nanos::ZERO, false);
+    let mut sink = |event: &Event<'_>| {
+        warned |= matches!(event, Event::Warning { text, .. } if text.contains("Raise --cpu"));
+    };
+    for ms in (0..40_000).step_by(50) {
+        let (now, before) = (Nanos::millis(ms), ops.nr_updates);
+        context.step(now, &mut ops, &mut sink).unwrap();
+        if ops.nr_updates > before {
+            total += cost(ops.nr_updates);
+        }
+        context.charge(now, total);
+    }
+    (ops.nr_updates, warned)
+}
+
+#[test]
+fn expensive_update_delays_the_next_only_if_it_repeats() {
+    let (updates, warned) = updates_at_cost(|_| Nanos::millis(1));
+    assert!((38..=48).contains(&updates) && !warned, "{updates}");
+    // Many new processes at once, and a check of 20 ms in every tenth update.
+    let (updates, warned) = updates_at_cost(|nth| Nanos::millis(if nth % 10 == 3 { 20 } else { 1 }));
+    assert!((38..=48).contains(&updates) && !warned, "{updates}");
+    // A quarter of 1 %: one in 8 s.
+    let (updates, warned) = updates_at_cost(|_| Nanos::millis(20));
+    assert!((5..=9).contains(&updates) && warned, "{updates}");
 }
 
 #[test]

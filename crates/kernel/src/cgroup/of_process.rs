@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::ProcError;
 use crate::proc;
 
-use super::{Group, Version, is_outside, mounts};
+use super::{Group, Mount, Version, below, is_outside, mounts};
 use crate::file;
 
 impl Group {
@@ -18,27 +18,29 @@ impl Group {
         let text = file::text(&root.join("proc").join(process).join("cgroup")).unwrap_or_default();
         let paths = text.lines().filter_map(GroupPath::parse);
         let of_controller = paths.filter(|path| path.is_unified() || path.has(controller));
-        of_controller.filter_map(|path| Self::at(root, &path)).collect()
+        let mounts = mounts(root).unwrap_or_default();
+        of_controller
+            .filter_map(|path| Self::at(&mounts, &path))
+            .collect()
     }
 
-    /// The group that `path` names; `None` if it is outside of our cgroup namespace, or its hierarchy is not
-    /// mounted.
+    /// The group that `path` names, by the mounts of [`mounts`]; `None` if it is outside of our cgroup
+    /// namespace, was removed, or its hierarchy is not mounted.
     #[must_use]
-    pub fn at(root: &Path, path: &GroupPath) -> Option<Self> {
-        if is_outside(&path.path) {
-            return None;
-        }
-        if !path.is_unified() {
-            let controller = path.controllers.split(',').next()?;
-            return Self::find_in(root, controller, &path.path).ok();
-        }
-        let mounts = mounts(root).ok()?;
-        let mount = mounts.iter().find(|mount| mount.version == Version::V2)?;
-        let dir = mount.dir.join(path.path.trim_start_matches('/'));
-        Some(Self {
+    pub fn at(mounts: &[Mount], path: &GroupPath) -> Option<Self> {
+        let is_hierarchy = |mount: &&Mount| match mount.version {
+            Version::V1 => mount.controllers.iter().any(|controller| path.has(controller)),
+            Version::V2 => path.is_unified(),
+        };
+        let mount = mounts
+            .iter()
+            .find(is_hierarchy)
+            .filter(|_| !is_outside(&path.path))?;
+        let group = Self {
             version: mount.version,
-            dir,
-        })
+            dir: below(&mount.dir, &path.path),
+        };
+        (path.is_unified() || group.exists()).then_some(group)
     }
 }
 

@@ -21,8 +21,11 @@ impl Heatmap {
             palette::UNKNOWN,
             palette::ABSENT
         );
-        let values = [colours, data];
-        template::fill(include_str!("page.html"), &["{{colours}}", "{{data}}"], |nth| {
+        // A sentence of ours: as a Rust string it is the same in JavaScript.
+        let empty = format!("{:?}", self.basis.no_data());
+        let values = [colours, data, empty];
+        let names = ["{{colours}}", "{{data}}", "{{empty}}"];
+        template::fill(include_str!("page.html"), &names, |nth| {
             values.get(nth).cloned().unwrap_or_default()
         })
     }

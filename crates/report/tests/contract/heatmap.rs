@@ -59,6 +59,12 @@ fn heatmap_has_recorded_rates() {
 }
 
 #[test]
+fn page_without_data_says_why() {
+    let map = report(HeatmapAccumulator::default(), vec![]);
+    assert!(map.html().contains(&thermo_report::no_data(0)));
+}
+
+#[test]
 fn heatmap_escapes_hostile_names() {
     let mut records = recording::records(5);
     for record in &mut records {

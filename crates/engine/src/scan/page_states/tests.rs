@@ -192,11 +192,11 @@ fn snapshot_within_pass_handles_scanned_and_unscanned_chunks() {
 fn kinds_follow_backings_and_huge_pages() {
     let mut states = PageStates::default();
     let pages = |from: u64, to: u64| AddrRange::new(from * PAGE, to * PAGE);
-    states.set_backings(vec![
+    states.set_backings(Arc::new([
         (pages(0, 100), Backing::File),
         (pages(100, 200), Backing::Anon),
         (pages(512, 2048), Backing::Shmem),
-    ]);
+    ]));
     let mut scan = ScanChunk::default();
     for at in 1..=2 {
         states.begin_pass(pass_start(at));
@@ -520,7 +520,10 @@ fn kind_changes_with_page_size_and_mapping() {
     };
     assert_eq!(kinds(&mut states, 1, false), [768, 0, 0, 0, 0, 0]);
     assert_eq!(kinds(&mut states, 2, true), [256, 512, 0, 0, 0, 0]);
-    states.set_backings(vec![(AddrRange::new(512 * PAGE, 1024 * PAGE), Backing::Shmem)]);
+    states.set_backings(Arc::new([(
+        AddrRange::new(512 * PAGE, 1024 * PAGE),
+        Backing::Shmem,
+    )]));
     assert_eq!(kinds(&mut states, 3, true), [0, 512, 0, 0, 256, 0]);
     assert_eq!(kinds(&mut states, 4, false), [512, 0, 0, 0, 256, 0]);
 }
@@ -543,10 +546,10 @@ fn counts_stay_right_in_partly_and_wholly_hot_chunks() {
 #[test]
 fn backing_is_that_of_the_mapping_at_an_address() {
     let mut states = PageStates::default();
-    states.set_backings(vec![
+    states.set_backings(Arc::new([
         (AddrRange::new(PAGE, 2 * PAGE), Backing::File),
         (AddrRange::new(3 * PAGE, 4 * PAGE), Backing::Shmem),
-    ]);
+    ]));
     let backings = [0, 1, 2, 3, 4].map(|page| states.backing_at(Addr(page * PAGE)));
     use Backing::{Anon, File, Shmem};
     assert_eq!(backings, [Anon, File, Anon, Shmem, Anon]);
@@ -602,11 +605,11 @@ fn restart_age_changes_only_pages_in_range_of_uniform_chunk() {
 fn counts_stay_right_when_parts_of_chunks_restart() {
     let mut states = PageStates::default();
     let pages = |from: u64, to: u64| AddrRange::new(from * PAGE, to * PAGE);
-    states.set_backings(vec![
+    states.set_backings(Arc::new([
         (pages(0, 100), Backing::File),
         (pages(100, 512), Backing::Anon),
         (pages(512, 1024), Backing::Shmem),
-    ]);
+    ]));
     for at in 1..=4 {
         pass_over(&mut states, at, 1024, |page| page % 3 == at % 2);
     }

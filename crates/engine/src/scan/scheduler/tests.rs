@@ -225,11 +225,9 @@ fn target_gets_no_credit_for_time_without_pass() {
     let mut ops = IdleMachine::default();
     let mut virtual_time_at_begin = |waits, began: Option<Nanos>| {
         let mut targets = two_small();
-        targets[0].cursor.at = Some(Addr(0));
-        targets[0].cursor.virtual_time = 1_000;
         (targets[1].cursor.waits, targets[1].cursor.began) = (waits, began);
         targets[1].cursor.virtual_time = 10;
-        begin_pass(1, Nanos::secs(9), &mut targets, &mut ops);
+        begin_pass(&mut targets[1], 1_000, Nanos::secs(9), &mut ops);
         assert_eq!(targets[1].cursor.began, Some(Nanos::secs(9)));
         targets[1].cursor.virtual_time
     };
