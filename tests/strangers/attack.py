@@ -22,7 +22,7 @@ kind, door, address = sys.argv[1:]
 stop = threading.Event()
 WHY = b'{"verb":"why","app":"a"}\n'
 NBD_OPTION = struct.pack(">I", 3) + b"IHAVEOPT"
-CLIENTS, NOBODY = 24, 65534
+CLIENTS, NOBODY, PR_SET_NAME = 24, 65534, 15
 
 
 def served(what):
@@ -303,8 +303,7 @@ def forks():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for _ in range(100):
         if os.fork() == 0:
-            with open("/proc/self/comm", "w") as comm:
-                comm.write(f"{{exe}}{random.randrange(10**9)}")
+            ctypes.CDLL(None).prctl(PR_SET_NAME, f"{{exe}}{random.randrange(10**9)}".encode())
             time.sleep(0.5)
             os._exit(0)
         if stop.wait(0.01):
