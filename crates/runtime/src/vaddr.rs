@@ -208,7 +208,11 @@ mod tests {
         for name in ["stat", "status", "maps"].map(|name| format!("{process}/{name}")) {
             fs::copy(Path::new("/").join(&name), root.path().join(&name)).unwrap();
         }
-        symlink("anon_inode:kvm-vm", root.path().join(process).join("fd/12")).unwrap();
+        symlink("anon_inode:kvm-vm", root.path().join(&process).join("fd/12")).unwrap();
+        let maps = root.path().join(process).join("maps");
+        let virtual_cpu = "1000-4000 rw-s 00000000 00:0e 1 anon_inode:kvm-vcpu:0\n";
+        let others = fs::read_to_string(&maps).unwrap();
+        fs::write(maps, virtual_cpu.to_owned() + &others).unwrap();
         fs::write(root.path().join("proc/misc"), "232 kvm\n").unwrap();
         root
     }
