@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a recording costs beside very many processes, mappings, addresses and forks, at the default budget of
 # 1 % of a CPU: CPU time of the whole command, and of monitoring alone from the first pass on; its memory; the
-# time until the first pass over all targets is complete; the number of snapshots. Needs root, 4 GiB.
+# time until the idle age of half the memory is known; the number of snapshots. Needs root, 4 GiB.
 # About 13 minutes.
 #
 # Usage: neighbours.sh [--quick]   (--quick: 500 processes, 30 s each)
