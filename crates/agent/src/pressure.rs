@@ -1,13 +1,12 @@
 //! What the guards measure besides refaults: stall and swap.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use thermo_kernel::cgroup::{self, Group, GroupPath, Mount};
 use thermo_kernel::zram;
 use thermo_kernel::{meminfo, psi, swap};
-use thermo_units::{Bytes, Nanos, Permille};
+use thermo_units::{Bytes, Nanos, Permille, Turn};
 
 use crate::process_table::PolicyProcess;
 
@@ -31,8 +30,7 @@ pub struct StallMeter {
     targets: BTreeMap<String, BTreeSet<PathBuf>>,
     /// The file of the machine, if the groups of some process do not tell.
     machine: Option<PathBuf>,
-    /// The file that was read last.
-    turn: Option<PathBuf>,
+    turn: Turn<PathBuf>,
 }
 
 impl StallMeter {
@@ -70,14 +68,12 @@ impl StallMeter {
     /// Reads the next files. Call it once a second.
     pub fn read(&mut self, now: Nanos) {
         let nr = self.files.len().div_ceil(TURN_READS).max(MIN_FILES);
-        let after = self.turn.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.files.range_mut((after, Bound::Unbounded)).take(nr);
-        for (file, readings) in next {
-            readings.read(file, now);
-            self.turn = Some(file.clone());
-        }
-        if self.turn.as_ref() == self.files.keys().next_back() {
-            self.turn = None;
+        let in_turn = self.turn.entries(&self.files).map(|(file, _)| file.clone());
+        for file in in_turn.take(nr).collect::<Vec<_>>() {
+            if let Some(readings) = self.files.get_mut(&file) {
+                readings.read(&file, now);
+            }
+            self.turn.set(file);
         }
     }
 

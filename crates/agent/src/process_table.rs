@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use thermo_kernel::cgroup::GroupPath;
 use thermo_kernel::{FileError, ProcError, proc, stat};
-use thermo_units::Nanos;
+use thermo_units::{Nanos, Turn};
 
 use crate::api;
 use crate::config::Config;
@@ -72,8 +72,7 @@ pub struct ProcessTable {
     pods: PodNames,
     /// The number that was given out last, at the last update.
     last_pid: u32,
-    /// Where the next part of the old processes begins.
-    turn: u32,
+    turn: Turn<u32>,
     nr_updates: u32,
 }
 
@@ -89,7 +88,7 @@ impl ProcessTable {
             kernel_threads: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             last_pid: 0,
-            turn: 0,
+            turn: Turn::default(),
             nr_updates: 0,
         }
     }
@@ -135,7 +134,7 @@ impl ProcessTable {
     /// Forgets everything: the configuration has changed.
     pub fn clear(&mut self) {
         self.known.clear();
-        self.turn = 0;
+        self.turn = Turn::default();
         self.nr_updates = 0;
     }
 
@@ -208,13 +207,9 @@ impl ProcessTable {
     /// The next part of all processes.
     fn next_turn(&mut self) -> Vec<u32> {
         let part = self.known.len().div_ceil(TURN_UPDATES);
-        let pids: Vec<u32> = self
-            .known
-            .range(self.turn..)
-            .map(|(pid, _)| *pid)
-            .take(part)
-            .collect();
-        self.turn = pids.last().map_or(0, |pid| pid + 1);
+        let in_turn = self.turn.entries(&self.known).map(|(pid, _)| *pid);
+        let pids: Vec<u32> = in_turn.take(part).collect();
+        pids.iter().for_each(|pid| self.turn.set(*pid));
         pids
     }
 
@@ -296,7 +291,7 @@ impl ProcessTable {
         let of_policy = |(pid, known): (&u32, &Known)| {
             let assignment = known.assignment.as_ref().filter(|one| one.policy == policy)?;
             let groups = known.identity.cgroups.iter();
-            let of_memory = groups.filter(|group| group.is_unified() || group.has("memory"));
+            let of_memory = groups.filter(|group| group.may_control("memory"));
             Some(PolicyProcess {
                 pid: *pid,
                 starttime: known.identity.starttime,

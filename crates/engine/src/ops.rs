@@ -361,8 +361,8 @@ pub trait Operations {
         Nanos::ZERO
     }
 
-    /// Whether the memory of `target` is left alone for now: no scheme that acts selects it, so its idle ages
-    /// go on and no quota is spent on it.
+    /// Whether actions on `target` are held back now: no scheme that acts selects its memory, so its idle
+    /// ages go on and no quota is spent on it.
     fn is_held(&self, _target: TargetId) -> bool {
         false
     }

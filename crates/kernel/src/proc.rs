@@ -1,7 +1,7 @@
 //! Files of a process, and the list of processes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,15 +114,11 @@ pub(crate) fn for_each_line(
         Ok((file, start))
     });
     let (file, start) = first.map_err(failed)?;
-    let rest = match start.len() < BYTES_PER_CALL {
-        true => None,
-        false => Some(Waiting { pid, file }),
+    let rest = Waiting {
+        pid,
+        file: (start.len() == BYTES_PER_CALL).then_some(file),
     };
-    let rest = rest.map(|rest| BufReader::with_capacity(BYTES_PER_CALL, rest));
-    let mut file: Box<dyn BufRead> = match rest {
-        Some(rest) => Box::new(io::Cursor::new(start).chain(rest)),
-        None => Box::new(io::Cursor::new(start)),
-    };
+    let mut file = io::Cursor::new(start).chain(BufReader::with_capacity(BYTES_PER_CALL, rest));
     let mut line = Vec::new();
     while file.read_until(b'\n', &mut line).map_err(failed)? > 0 {
         line.pop_if(|last| *last == b'\n');
@@ -143,15 +139,18 @@ fn read_part(file: &File, wanted: usize) -> io::Result<Vec<u8>> {
 /// does not count.
 const BYTES_PER_CALL: usize = 64 << 10;
 
-/// A file of a process, read by calls that can be given up.
+/// A file of a process, read by calls that can be given up; `None`: its end was read.
 struct Waiting {
     pid: u32,
-    file: Arc<File>,
+    file: Option<Arc<File>>,
 }
 
 impl Read for Waiting {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let (file, wanted) = (Arc::clone(&self.file), bytes.len());
+        let Some(file) = self.file.clone() else {
+            return Ok(0);
+        };
+        let wanted = bytes.len();
         let found = stalled_call::run_io(self.pid, move || read_part(&file, wanted))?;
         let (start, _) = bytes.split_at_mut(found.len());
         start.copy_from_slice(&found);

@@ -1,12 +1,13 @@
 //! Records that the session reads besides accesses: mappings and sizes of the targets, and its own cost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use thermo_kernel::statm::{self, Statm};
 use thermo_kernel::{clock, maps, status};
 use thermo_recording::model::{Cost, Footprint, Mapping, Mappings, Record};
-use thermo_units::Nanos;
+use thermo_targets::Reread;
+use thermo_units::{Nanos, Turn};
 
 use crate::kdamond::CpuTime;
 
@@ -14,43 +15,30 @@ use crate::kdamond::CpuTime;
 #[derive(Debug, Default)]
 pub struct Survey {
     known: BTreeMap<u32, Known>,
-    /// The target that was looked at last.
-    turn: Option<u32>,
+    turn: Turn<u32>,
 }
 
 /// What is known of a target.
 #[derive(Debug, Default)]
 struct Known {
     mappings: Vec<Mapping>,
-    /// The sizes when the mappings were read.
-    sizes: Statm,
-    /// When they may be read again: a process with very many mappings takes a small part of the time.
-    may_read_at: Nanos,
-    /// Looks since they were read.
-    looks: u32,
+    reread: Reread,
 }
 
-/// Reading the mappings of one target takes at most this part of the time of one CPU.
-const READ_DIVISOR: u64 = 256;
-/// After so many looks the mappings are read also if the sizes are the same.
-const MAX_LOOKS: u32 = 8;
-
 impl Survey {
-    /// Looks at the next of `targets` (target number, process ID; ascending) until `slice` of CPU time has
+    /// Looks at the next of `targets` (target number, process ID) until `slice` of CPU time has
     /// passed, and at most once at each. The records have its sizes, and its mappings if they changed. A
     /// process that has ended gives no record.
     pub fn look(&mut self, targets: &[(u32, u32)], slice: Nanos) -> Vec<Record> {
-        let living: BTreeSet<u32> = targets.iter().map(|(target, _)| *target).collect();
-        self.known.retain(|target, _| living.contains(target));
-        let next = targets.partition_point(|(target, _)| self.turn.is_some_and(|turn| *target <= turn));
-        let (before, after) = targets.split_at(next);
+        let targets: BTreeMap<u32, u32> = targets.iter().copied().collect();
+        self.known.retain(|target, _| targets.contains_key(target));
         let (began, mut records) = (clock::thread_cpu(), Vec::new());
-        for (target, pid) in after.iter().chain(before) {
+        for (target, pid) in self.turn.entries(&targets) {
             if let Some((footprint, sizes)) = footprint(*target, *pid) {
                 records.extend(self.changed(*target, *pid, sizes));
                 records.push(Record::Footprint(footprint));
             }
-            self.turn = Some(*target);
+            self.turn.set(*target);
             if clock::thread_cpu().saturating_sub(began) >= slice {
                 break;
             }
@@ -61,9 +49,7 @@ impl Survey {
     fn changed(&mut self, target: u32, pid: u32, sizes: Statm) -> Option<Record> {
         let (now, began) = (clock::monotonic(), clock::thread_cpu());
         let known = self.known.entry(target).or_default();
-        known.looks += 1;
-        let is_same = (sizes.size, sizes.data) == (known.sizes.size, known.sizes.data);
-        if is_same && known.looks <= MAX_LOOKS || now < known.may_read_at {
+        if !(known.reread.look(Some(sizes)) && known.reread.may_read(now)) {
             return None;
         }
         let mappings: Vec<Mapping> = maps::read(Path::new("/"), pid)
@@ -72,8 +58,7 @@ impl Survey {
             .map(mapping)
             .collect();
         let cost = clock::thread_cpu().saturating_sub(began);
-        (known.sizes, known.looks) = (sizes, 0);
-        known.may_read_at = now.saturating_add(cost * READ_DIVISOR);
+        known.reread = Reread::after_read(sizes, now, cost);
         if known.mappings == mappings {
             return None;
         }

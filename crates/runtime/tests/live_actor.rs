@@ -318,7 +318,7 @@ fn cancelled_actor_skips_everything() {
 }
 
 #[test]
-fn memory_of_a_held_process_is_left_alone() {
+fn memory_of_a_held_process_is_skipped() {
     let target = Target::start(4 << 20);
     let held = HeldProcesses::default();
     let mut actor = actor().with_held_processes(held.clone());

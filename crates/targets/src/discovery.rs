@@ -204,25 +204,26 @@ impl Discovery {
 
     /// Adds process `pid`, whose number is new, if it is a target.
     fn look_at_new(&mut self, pid: u32, now: Nanos, changes: &mut Changes) {
-        let is_child = |stat: &Stat| {
-            let of_us = self.spec.orphans && stat.ppid == self.own_pid;
-            self.spec.children && (of_us || self.by_pid.contains_key(&stat.ppid))
-        };
-        let (origin, is_child) = match live_stat(&self.root, pid) {
-            // It may not be visible yet.
-            None => return self.new_pids.unseen(pid),
-            Some(stat) if is_child(&stat) => (Origin::Named, true),
-            Some(_) if self.members.contains(&pid) => (Origin::Group, false),
-            Some(_) if self.spec.system => (Origin::System, false),
-            Some(_) => return self.new_pids.done(pid),
-        };
-        let is_known = self.by_pid.contains_key(&pid);
-        // The kernel gives out numbers to threads, too.
-        let is_process = || status::read(&self.root, pid).is_ok_and(|status| status.tgid == pid);
-        if is_known || !is_process() {
+        if !self.may_be_added(pid) {
             return self.new_pids.done(pid);
         }
-        match self.add_if_eligible(pid, origin, changes) {
+        let Some(stat) = live_stat(&self.root, pid) else {
+            // It may not be visible yet.
+            return self.new_pids.unseen(pid);
+        };
+        let of_us = self.spec.orphans && stat.ppid == self.own_pid;
+        let is_child = self.spec.children && (of_us || self.by_pid.contains_key(&stat.ppid));
+        let origin = match () {
+            () if is_child => Origin::Named,
+            () if self.members.contains(&pid) => Origin::Group,
+            () if self.spec.system => Origin::System,
+            () => return self.new_pids.done(pid),
+        };
+        // The kernel gives out numbers to threads, too.
+        if !status::read(&self.root, pid).is_ok_and(|status| status.tgid == pid) {
+            return self.new_pids.done(pid);
+        }
+        match self.add_eligible(stat, origin, changes) {
             Some(id) => {
                 self.new_pids.done(pid);
                 changes.forked.extend(is_child.then_some(id));
@@ -369,14 +370,21 @@ impl Discovery {
     }
 
     fn add_if_eligible(&mut self, pid: u32, origin: Origin, changes: &mut Changes) -> Option<TargetId> {
-        if pid == 1 || pid == self.own_pid || self.by_pid.contains_key(&pid) {
+        if !self.may_be_added(pid) {
             return None;
         }
-        let stat = live_stat(&self.root, pid).filter(|stat| !stat.is_kernel_thread())?;
-        if origin != Origin::Named && self.is_excluded(&stat) {
-            return None;
-        }
-        Some(self.add(stat, origin, changes))
+        self.add_eligible(live_stat(&self.root, pid)?, origin, changes)
+    }
+
+    /// Adds a process that [`may_be_added`](Self::may_be_added).
+    fn add_eligible(&mut self, stat: Stat, origin: Origin, changes: &mut Changes) -> Option<TargetId> {
+        let is_excluded = origin != Origin::Named && self.is_excluded(&stat);
+        (!stat.is_kernel_thread() && !is_excluded).then(|| self.add(stat, origin, changes))
+    }
+
+    /// False for this program, the first process, and targets.
+    fn may_be_added(&self, pid: u32) -> bool {
+        pid != 1 && pid != self.own_pid && !self.by_pid.contains_key(&pid)
     }
 
     fn is_excluded(&self, stat: &Stat) -> bool {

@@ -19,6 +19,7 @@ pub mod metric;
 mod new_pids;
 mod page_inspector;
 mod process;
+mod reread;
 mod spec;
 mod tracked_processes;
 
@@ -27,5 +28,6 @@ pub use error::TargetError;
 pub use layout::{LayoutRule, backing_of, backings};
 pub use page_inspector::{Inspector, PageInspector, PageView};
 pub use process::{Process, Processes};
+pub use reread::Reread;
 pub use spec::TargetSpec;
 pub use tracked_processes::TrackedProcesses;

@@ -6,7 +6,6 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Bound, RangeBounds as _};
 use std::path::{Path, PathBuf};
 
 use thermo_engine::access_tables::Backing;
@@ -16,13 +15,14 @@ use thermo_kernel::pidfd::{self, PidFd};
 use thermo_kernel::stalled_call::{self, NotAnswering};
 use thermo_kernel::statm::{self, Statm};
 use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat};
-use thermo_units::{AddrRange, Nanos};
+use thermo_units::{AddrRange, Nanos, Turn};
 
 use crate::discovery::{Changes, Discovery};
 use crate::error::TargetError;
 use crate::layout::LayoutRule;
 use crate::layout::backings;
 use crate::process::{Process, Processes};
+use crate::reread::Reread;
 use crate::spec::TargetSpec;
 
 /// The live target processes, for trackers and actors.
@@ -48,19 +48,14 @@ pub struct TrackedProcesses {
     /// When targets appeared that are young: they are looked at first.
     young: BTreeMap<TargetId, Nanos>,
     /// The target that was looked at last.
-    turn: Option<TargetId>,
+    turn: Turn<TargetId>,
 }
 
 /// A layout that was read.
 #[derive(Debug)]
 struct KnownLayout {
     layout: TargetLayout,
-    /// The sizes when it was read.
-    sizes: Statm,
-    /// When it may be read again: a process with very many mappings takes a small part of the time.
-    may_read_at: Nanos,
-    /// Looks since it was read.
-    looks: u32,
+    reread: Reread,
 }
 
 /// Looks at known targets may take this much CPU time in an update.
@@ -68,10 +63,6 @@ const SLICE: Nanos = Nanos::millis(1);
 /// A target is young for this long. Programs map most of their memory just after they started, and wrappers
 /// execute another program.
 const YOUNG: Nanos = Nanos::secs(5);
-/// Reading the mappings of one target takes at most this part of the time of one CPU.
-const READ_DIVISOR: u64 = 256;
-/// After so many looks the mappings are read also if the sizes are the same.
-const MAX_LOOKS: u32 = 8;
 
 /// The backing of each range; see [`backings`].
 type Backings = Vec<(AddrRange, Backing)>;
@@ -99,7 +90,7 @@ impl TrackedProcesses {
             last_update: None,
             layouts: BTreeMap::new(),
             young: BTreeMap::new(),
-            turn: None,
+            turn: Turn::default(),
         })
     }
 
@@ -135,7 +126,8 @@ impl TrackedProcesses {
             self.open_process(id, max_processes);
             if let Some(pid) = self.processes.get(&id).map(|process| process.pid) {
                 self.young.insert(id, now);
-                self.read_layout(id, pid);
+                let sizes = statm::read(&self.root, pid).ok();
+                self.read_layout(id, pid, sizes);
             }
         }
         let forked = changes.forked.iter();
@@ -158,15 +150,12 @@ impl TrackedProcesses {
             }
             self.look_at(id, now, max_processes);
         }
-        let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
-        let ids = self.processes.keys().copied();
-        let (rest, next): (Vec<TargetId>, Vec<TargetId>) =
-            ids.partition(|id| !(after, Bound::Unbounded).contains(id));
-        for id in next.into_iter().chain(rest) {
+        let in_turn: Vec<TargetId> = self.turn.entries(&self.processes).map(|(id, _)| *id).collect();
+        for id in in_turn {
             if !self.young.contains_key(&id) {
                 self.look_at(id, now, max_processes);
             }
-            self.turn = Some(id);
+            self.turn.set(id);
             if is_used_up() {
                 break;
             }
@@ -194,15 +183,13 @@ impl TrackedProcesses {
         let sizes = statm::read(&self.root, pid).ok();
         let stalls = self.not_answering.contains(&id) || stalled_call::set_aside(pid).is_some();
         if let Some(known) = self.layouts.get_mut(&id).filter(|_| !stalls) {
-            known.looks += 1;
-            let is_same = |sizes: &Statm| (sizes.size, sizes.data) == (known.sizes.size, known.sizes.data);
-            let has_changed = !sizes.as_ref().is_some_and(is_same) || known.looks > MAX_LOOKS;
+            let has_changed = known.reread.look(sizes);
             known.layout.is_new = false;
             known.layout.resident = sizes.map(|sizes| sizes.resident).or(known.layout.resident);
             if !(has_changed || is_young) {
                 return;
             }
-            let may_read = now >= known.may_read_at;
+            let may_read = known.reread.may_read(now);
             let changes = self.discovery.look_at(id);
             if changes != Changes::default() {
                 return self.apply(&changes, max_processes);
@@ -211,27 +198,23 @@ impl TrackedProcesses {
                 return;
             }
         }
-        self.read_layout(id, pid);
+        self.read_layout(id, pid, sizes);
     }
 
-    /// Reads the mappings of a target. If they cannot be read, it has no layout.
-    fn read_layout(&mut self, id: TargetId, pid: u32) {
+    /// Reads the mappings of a target, which has these `sizes` now. If they cannot be read, it has no layout.
+    fn read_layout(&mut self, id: TargetId, pid: u32, sizes: Option<Statm>) {
         let began = clock::thread_cpu();
-        let sizes = statm::read(&self.root, pid).unwrap_or_default();
         let Some(layout) = self.layout(id, pid) else {
             self.layouts.remove(&id);
             return;
         };
         let cost = clock::thread_cpu().saturating_sub(began);
-        let resident = Some(sizes.resident).filter(|_| sizes != Statm::default());
         let known = KnownLayout {
             layout: TargetLayout {
-                resident: resident.or(layout.resident),
+                resident: sizes.map(|sizes| sizes.resident),
                 ..layout
             },
-            sizes,
-            may_read_at: clock::monotonic().saturating_add(cost * READ_DIVISOR),
-            looks: 0,
+            reread: Reread::after_read(sizes.unwrap_or_default(), clock::monotonic(), cost),
         };
         self.layouts.insert(id, known);
     }

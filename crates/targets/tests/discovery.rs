@@ -427,15 +427,18 @@ impl Machine {
     }
 }
 
+/// Larger than any number that the kernel gives out, so that this process has none of the numbers above.
+const LARGE: u32 = 5_000_000;
+
 /// So many that all lists are not read again while the test runs.
 fn many() -> Vec<FakeProcess> {
-    (100..500).map(|pid| process(pid, 1)).collect()
+    (LARGE..LARGE + 400).map(|pid| process(pid, 1)).collect()
 }
 
 #[test]
 fn new_process_of_a_group_is_found_before_the_group_is_read_again() {
     let machine = Machine::new(&many());
-    machine.set_last_pid(499);
+    machine.set_last_pid(LARGE + 399);
     machine.group(
         "a",
         &many()
@@ -445,23 +448,23 @@ fn new_process_of_a_group_is_found_before_the_group_is_read_again() {
     );
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_cgroup("/a")).unwrap();
     assert_eq!(update(&mut discovery).appeared.len(), 400);
-    machine.put_in_group(process(900, 1), "/a/b");
-    machine.put_in_group(process(901, 1), "/ab");
-    machine.set_last_pid(902);
+    machine.put_in_group(process(LARGE + 900, 1), "/a/b");
+    machine.put_in_group(process(LARGE + 901, 1), "/ab");
+    machine.set_last_pid(LARGE + 902);
     let changes = update(&mut discovery);
     assert_eq!((changes.appeared.len(), changes.vanished.len()), (1, 0));
-    assert_eq!(pids(&discovery).last(), Some(&900));
-    // 902 becomes visible only now.
-    machine.put_in_group(process(902, 1), "/a");
+    assert_eq!(pids(&discovery).last(), Some(&(LARGE + 900)));
+    // The last becomes visible only now.
+    machine.put_in_group(process(LARGE + 902, 1), "/a");
     update(&mut discovery);
-    assert_eq!(pids(&discovery).last(), Some(&902));
+    assert_eq!(pids(&discovery).last(), Some(&(LARGE + 902)));
 }
 
 #[test]
 fn new_children_are_found_by_their_parent_and_threads_are_none() {
     let machine = Machine::new(&many());
     machine.put(process(5, 1));
-    machine.set_last_pid(499);
+    machine.set_last_pid(LARGE + 399);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_command(5)).unwrap();
     update(&mut discovery);
     assert_eq!(pids(&discovery), [5]);
@@ -471,7 +474,7 @@ fn new_children_are_found_by_their_parent_and_threads_are_none() {
     let thread = "Name:\tx\nTgid:\t7\nUid:\t0\t0\t0\t0\nCapEff:\t0\n";
     fs::write(machine.root().join("proc/8/status"), thread).unwrap();
     machine.put(process(9, 7));
-    machine.put(process(10, 100));
+    machine.put(process(10, LARGE));
     // The numbers began anew.
     machine.set_last_pid(10);
     let changes = update(&mut discovery);
@@ -482,16 +485,16 @@ fn new_children_are_found_by_their_parent_and_threads_are_none() {
 #[test]
 fn new_session_program_that_executes_another_program_becomes_a_target() {
     let machine = Machine::new(&many());
-    machine.set_last_pid(499);
+    machine.set_last_pid(LARGE + 399);
     let mut discovery = Discovery::new(machine.root(), TargetSpec::for_system()).unwrap();
     assert_eq!(update(&mut discovery).appeared.len(), 400);
     let shell = FakeProcess {
         comm: "sshd",
-        ..process(600, 1)
+        ..process(LARGE + 600, 1)
     };
     machine.put(shell);
-    machine.set_last_pid(600);
+    machine.set_last_pid(LARGE + 600);
     assert_eq!(update(&mut discovery).appeared.len(), 0);
-    machine.put(process(600, 1));
+    machine.put(process(LARGE + 600, 1));
     assert_eq!(update(&mut discovery).appeared.len(), 1);
 }

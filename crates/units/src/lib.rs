@@ -14,6 +14,7 @@ mod printable;
 mod rate;
 pub mod template;
 pub mod text;
+mod turn;
 
 pub use addr::{Addr, AddrRange, PAGE_SIZE};
 pub use bytes::Bytes;
@@ -22,3 +23,4 @@ pub use number::UnitError;
 pub use permille::{BasisPoints, Permille};
 pub use printable::printable;
 pub use rate::SharePerMinute;
+pub use turn::Turn;

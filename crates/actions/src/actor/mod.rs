@@ -150,7 +150,7 @@ impl Actor {
         self
     }
 
-    /// The same actor, which leaves the memory of `held` processes alone ([`Skip::Cancelled`]).
+    /// The same actor, which skips the memory of `held` processes ([`Skip::Cancelled`]).
     #[must_use]
     pub fn with_held_processes(mut self, held: HeldProcesses) -> Self {
         self.stop.held = held;
@@ -164,7 +164,7 @@ impl Actor {
         Arc::clone(&self.stop.cancel)
     }
 
-    /// Whether the memory of process `pid` is left alone now: the cancel flag is set, or the process is held.
+    /// Whether the memory of process `pid` is skipped now: the cancel flag is set, or the process is held.
     #[must_use]
     pub fn is_held(&self, pid: u32) -> bool {
         self.stop.reason(pid).is_some()

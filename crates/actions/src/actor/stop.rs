@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use thermo_engine::ops::Skip;
 
-/// Processes whose memory is left alone for now, by number. Its copies share one set.
+/// Processes whose memory an actor skips until the next change, by number. Copies share one set.
 #[derive(Debug, Clone, Default)]
 pub struct HeldProcesses(Arc<RwLock<BTreeSet<u32>>>);
 
 impl HeldProcesses {
-    /// Leaves the memory of these processes alone from now on, and of no others.
+    /// Skips the memory of these processes from now on, and of no others.
     pub fn set(&self, pids: BTreeSet<u32>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = pids;
     }
@@ -34,7 +34,7 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// Why the memory of process `pid` is left alone now.
+    /// Why the memory of process `pid` is skipped now.
     pub(super) fn reason(&self, pid: u32) -> Option<Skip> {
         let stops = self.cancel.load(Ordering::Relaxed) || self.held.contains(pid);
         stops.then_some(Skip::Cancelled)

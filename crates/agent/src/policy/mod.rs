@@ -8,7 +8,7 @@ mod worker;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thermo_actions::HeldProcesses;
 use thermo_engine::Action;
@@ -152,6 +152,7 @@ impl Policy {
         if self.worker.is_some() || self.processes.is_empty() || now < self.restart_at {
             return;
         }
+        self.apply_hold();
         match Worker::start(
             self.number,
             &self.config,
@@ -162,7 +163,6 @@ impl Policy {
         ) {
             Ok(worker) => {
                 self.last_collect = now;
-                worker.hold(self.is_held(), self.mode);
                 worker.select(&self.processes);
                 self.worker = Some(worker);
                 self.error = None;
@@ -197,9 +197,6 @@ impl Policy {
             ..Measured::default()
         };
         let verdict = self.guard.judge(&bounds, &of_machine, now);
-        if verdict.is_some() {
-            self.apply_hold();
-        }
         let of_target = |(name, target): (&String, &mut TargetState)| {
             let measured = Measured {
                 refaults: target.refaults(now),
@@ -210,18 +207,14 @@ impl Policy {
             (name.clone(), measured)
         };
         let measured = self.targets.iter_mut().map(of_target).collect();
-        let of_targets = self.target_guards.judge(&bounds, &measured, now);
-        if !of_targets.is_empty() {
-            self.hold_processes();
+        let of_targets = self.target_guards.judge(&bounds, &measured, now).into_iter();
+        let mut verdicts: Vec<(Option<String>, Verdict)> =
+            verdict.map(|verdict| (None, verdict)).into_iter().collect();
+        verdicts.extend(of_targets.map(|(name, verdict)| (Some(name), verdict)));
+        if !verdicts.is_empty() {
+            self.apply_hold();
         }
-        let of_targets = of_targets
-            .into_iter()
-            .map(|(name, verdict)| (Some(name), verdict));
-        verdict
-            .map(|verdict| (None, verdict))
-            .into_iter()
-            .chain(of_targets)
-            .collect()
+        verdicts
     }
 
     /// Pauses the policy, or lets it go on: then also what the guards had suspended.
@@ -234,7 +227,6 @@ impl Policy {
             self.targets.values_mut().for_each(TargetState::forget_refaults);
         }
         self.apply_hold();
-        self.hold_processes();
     }
 
     /// Changes what the policy may do.
@@ -287,18 +279,19 @@ impl Policy {
         (self.watching, self.acting) = before.cpu();
     }
 
+    /// Holds back all actions, or those on suspended targets, or lets them go on. It takes effect within
+    /// 0.1 s, also in the midst of an action. Idle ages go on.
     fn apply_hold(&self) {
-        let held = self.is_held();
-        if let Some(worker) = &self.worker {
-            worker.hold(held, self.mode);
-        }
+        self.hold.store(self.is_held(), Ordering::Relaxed);
+        self.hold_processes();
     }
 
-    /// Leaves the processes of suspended targets alone.
+    /// Holds the processes of suspended targets. The guards judge only policies that act.
     fn hold_processes(&self) {
         let suspended = self.target_guards.all_suspended();
-        let of_suspended = |process: &&PolicyProcess| suspended.contains(process.target.as_str());
-        let held = self.processes.iter().filter(of_suspended);
+        let is_held =
+            |process: &&PolicyProcess| self.mode == Mode::Act && suspended.contains(process.target.as_str());
+        let held = self.processes.iter().filter(is_held);
         self.held.set(held.map(|process| process.pid).collect());
     }
 
@@ -421,4 +414,56 @@ impl Policy {
 
 fn suspended_by_guard(exceeded: &Exceeded) -> String {
     format!("The guard suspended it: {exceeded}.")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+    use thermo_actions::{Actor, PageoutLimits};
+    use thermo_units::Permille;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn suspended_target_is_held_while_the_policy_acts() {
+        let text = "[[policy]]\nname = \"a\"\nmatch = { command = \"*\" }\nmode = \"act\"\n\
+                    preset = \"reclaim\"\nmin_age = \"1m\"\n";
+        let config = Config::parse(text, Path::new("/")).unwrap();
+        let mut policy = Policy::new(
+            0,
+            config.policies[0].clone(),
+            CpuShare(10_000),
+            Box::new(|_, _| None),
+        );
+        let process = |pid, target: &str| PolicyProcess {
+            pid,
+            starttime: 1,
+            target: target.to_owned(),
+            memory_groups: Vec::new(),
+        };
+        let root = Path::new("/nonexistent");
+        policy.select(root, vec![process(7, "mallory"), process(8, "alice")]);
+        let actor = Actor::new(PageoutLimits::default(), true).with_held_processes(policy.held.clone());
+        let stalled = Measured {
+            stall: Some(Permille(900)),
+            ..Measured::default()
+        };
+        let measured = BTreeMap::from([("mallory".to_owned(), stalled)]);
+        policy
+            .target_guards
+            .judge(&policy.config.bounds, &measured, Nanos::ZERO);
+        policy.apply_hold();
+        assert!(actor.is_held(7) && !actor.is_held(8));
+        policy.select(root, vec![process(9, "mallory"), process(8, "alice")]);
+        assert!(actor.is_held(9), "also a process that begins now");
+        policy.set_mode(Mode::DryRun).unwrap();
+        assert!(!actor.is_held(9), "guards judge only policies that act");
+        policy.set_mode(Mode::Act).unwrap();
+        assert!(actor.is_held(9));
+        policy.pause(true);
+        assert!(policy.hold_flag().load(Ordering::Relaxed));
+        policy.pause(false);
+        assert!(!actor.is_held(9), "a user has let it go on");
+    }
 }

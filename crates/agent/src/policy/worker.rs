@@ -11,6 +11,7 @@ use std::time::Duration;
 use thermo_actions::{Actor, HeldProcesses, MigrationMeter, Returns, check_destinations};
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::ops::TargetId;
+use thermo_engine::scheme::SchemeError;
 use thermo_engine::{Action, Attrs, Context, Scheme};
 use thermo_kernel::clock;
 use thermo_recording::history::Clocks;
@@ -110,6 +111,7 @@ impl Worker {
         context
             .set_schemes(schemes(config, mode))
             .map_err(|error| impossible(&error))?;
+        context.set_keeps_ages(mode != Mode::Act);
         let (tracker_name, mut tracker) = named_best_tracker(root, u64::from(number));
         let can_scan = tracker.can_scan();
         check_actions(config, mode, can_scan)?;
@@ -162,14 +164,6 @@ impl Worker {
         });
     }
 
-    /// Holds back all actions, or lets them go on. It takes effect within 0.1 s, also in the midst of an
-    /// action. Idle ages go on.
-    pub fn hold(&self, held: bool, mode: Mode) {
-        self.hold.store(held, Ordering::Relaxed);
-        self.kdamond
-            .begin_call(move |parts| parts.context.set_keeps_ages(mode != Mode::Act));
-    }
-
     /// Changes what the policy may do.
     ///
     /// # Errors
@@ -180,7 +174,9 @@ impl Worker {
         let changed = self.kdamond.call(move |parts| {
             parts.sink.set_actions(actions);
             parts.ops.set_dry_run(mode != Mode::Act);
-            parts.context.set_schemes(schemes)
+            parts.context.set_schemes(schemes)?;
+            parts.context.set_keeps_ages(mode != Mode::Act);
+            Ok::<_, SchemeError>(())
         });
         changed.unwrap_or(Ok(())).map_err(|error| error.to_string())
     }

@@ -3,14 +3,14 @@
 //! host probe names MGLRU.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use thermo_engine::TargetId;
-use thermo_kernel::cgroup::{self, Group, GroupPath};
+use thermo_kernel::cgroup::{self, Group};
 use thermo_kernel::memcg::Memcg;
 use thermo_kernel::vmstat::{self, Vmstat};
 use thermo_targets::Processes;
+use thermo_units::Turn;
 
 /// Minimum number of scanned pages for a warning: 16 MiB.
 const MIN_SCANNED: u64 = 4096;
@@ -21,8 +21,7 @@ pub(super) struct Reclaim {
     root: PathBuf,
     before: BTreeMap<String, u64>,
     has_warned: bool,
-    /// The target that was looked at last.
-    turn: Option<TargetId>,
+    turn: Turn<TargetId>,
 }
 
 /// A check looks at so many targets; the next check goes on.
@@ -34,7 +33,7 @@ impl Reclaim {
             root: root.to_owned(),
             before: BTreeMap::new(),
             has_warned: false,
-            turn: None,
+            turn: Turn::default(),
         };
         reclaim.before = reclaim.scanned(&Processes::new()).collect();
         reclaim
@@ -63,21 +62,13 @@ impl Reclaim {
     fn scanned(&mut self, targets: &Processes) -> impl Iterator<Item = (String, u64)> + use<> {
         let machine = vmstat::read(&self.root).as_ref().map(Vmstat::scanned_pages).ok();
         let mut paths = BTreeSet::new();
-        let after = targets.range((
-            self.turn.map_or(Bound::Unbounded, Bound::Excluded),
-            Bound::Unbounded,
-        ));
-        for process in after.map(|(_, process)| process).take(TARGETS_PER_CHECK) {
-            self.turn = Some(process.id);
+        for (id, process) in self.turn.entries(targets).take(TARGETS_PER_CHECK) {
+            self.turn.set(*id);
             let of_process = cgroup::paths(&self.root, process.pid).unwrap_or_default();
             // A group of cgroup v1 comes first: if there is one, it has the memory controller.
-            let has_memory = |path: &GroupPath| path.is_unified() || path.has("memory");
-            paths.extend(of_process.into_iter().find(has_memory));
+            paths.extend(of_process.into_iter().find(|path| path.may_control("memory")));
         }
         let mut groups = BTreeMap::new();
-        if self.turn.as_ref() == targets.keys().next_back() {
-            self.turn = None;
-        }
         let mounts = cgroup::mounts(&self.root).unwrap_or_default();
         for path in paths {
             let group = Group::at(&mounts, &path).map(Memcg::new);

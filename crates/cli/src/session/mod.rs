@@ -220,11 +220,12 @@ impl<O: Operations + Send + 'static> Supervisor<O> {
     fn record_targets(&mut self) -> Duration {
         let begin = clock::thread_cpu();
         let targets = self.targets();
-        let mut records = self.survey.look(&targets, SURVEY_SLICE);
-        if self.savings_meter.is_some() {
+        let slice = match &self.savings_meter {
             // Savings are computed from the sizes of all targets at one time.
-            records.extend(target_records::footprints(&targets));
-        }
+            Some(_) => Nanos::MAX,
+            None => SURVEY_SLICE,
+        };
+        let mut records = self.survey.look(&targets, slice);
         if let Some(totals) = &mut self.totals {
             let pids: Vec<u32> = targets.iter().map(|(_, pid)| *pid).collect();
             records.extend(totals.read(&pids));

@@ -34,7 +34,7 @@ pub struct LoggingMachine {
     pub notes: Vec<String>,
     /// Memory on node 0. The rest is on node 1.
     pub on_node_0: Vec<AddrRange>,
-    /// The target that is left alone.
+    /// The target on which actions are held back.
     pub held: Option<TargetId>,
 }
 

@@ -17,7 +17,7 @@ impl Group {
         let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
         let text = file::text(&root.join("proc").join(process).join("cgroup")).unwrap_or_default();
         let paths = text.lines().filter_map(GroupPath::parse);
-        let of_controller = paths.filter(|path| path.is_unified() || path.has(controller));
+        let of_controller = paths.filter(|path| path.may_control(controller));
         let mounts = mounts(root).unwrap_or_default();
         of_controller
             .filter_map(|path| Self::at(&mounts, &path))
@@ -65,6 +65,13 @@ impl GroupPath {
     #[must_use]
     pub const fn is_unified(&self) -> bool {
         self.controllers.is_empty()
+    }
+
+    /// Whether it may have the files of `controller`: the group of version 2, or that in the hierarchy of the
+    /// controller.
+    #[must_use]
+    pub fn may_control(&self, controller: &str) -> bool {
+        self.is_unified() || self.has(controller)
     }
 
     /// Whether `controller` is one of the controllers of its hierarchy, of version 1.
