@@ -88,8 +88,9 @@ case "${GUEST_CLOCK:-}" in
 esac
 
 # The CPU has no cmpxchg16b: QEMU 7.2 sometimes sets wrong flags after this instruction, which crashes the
-# kernel. On a loaded machine the kernel finds that its timer is too slow, and panics: no_timer_check. The
-# console goes to a file. The second serial port transfers result files as a tar archive after each test.
+# kernel. On a loaded machine the kernel finds that its timer is too slow, and panics: no_timer_check. It also
+# finds the time-stamp counter unstable, and then changes code that the other CPU executes, which QEMU does not
+# always notice (Oops: int3): tsc=reliable. The console goes to a file. The second serial port transfers result files as a tar archive after each test.
 hmat() { # NODE LATENCY_NS BANDWIDTH
     echo "-numa hmat-lb,initiator=0,target=$1,hierarchy=memory,data-type=access-latency,latency=$2
         -numa hmat-lb,initiator=0,target=$1,hierarchy=memory,data-type=access-bandwidth,bandwidth=$3"
@@ -105,7 +106,7 @@ boot() { # KERNEL_FOLDER INITRAMFS CONSOLE TAR TESTS one|two
     # shellcheck disable=SC2086 # several words
     timeout --foreground --kill-after=10 "$limit" qemu-system-x86_64 -machine q35 $clock -cpu max,-cx16 -smp 2 $memory \
         -nodefaults -no-user-config -display none -no-reboot \
-        -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off no_timer_check tests=${5// /,} ${GUEST_APPEND:-}" \
+        -kernel "$1/vmlinuz" -initrd "$2" -append "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off no_timer_check tsc=reliable tests=${5// /,} ${GUEST_APPEND:-}" \
         -chardev "file,id=console,path=$3" -serial chardev:console -chardev "file,id=results,path=$4" -serial chardev:results \
         </dev/null >"$work/qemu.log" 2>&1
 }

@@ -36,6 +36,7 @@ in_guest() { # VERSION
             skip "the emulated machine with $1 did not finish within $limit s"
         fi
         [ "$status" -ne 0 ] || break
+        sed -n "s/.*not ok /guest: $1, $attempt attempt: /p" "$log"
     done
     [ "$status" -ne 0 ] || [ "$attempt" = first ] || echo "FLAKY: guest: $1 failed, then passed"
     cat "$log"
