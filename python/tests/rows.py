@@ -66,7 +66,7 @@ def snapshot(number: int) -> list[Row]:
     return [
         row(0, time_ns, number * 100_000_000, 100_000_000, max_nr_accesses=20),
         row(1, time_ns, 1, 4096, **common),
-        row(10, time_ns, 130_000_000, 7, 60_000_000, 0, 12288, 0, name="scan", **common),
+        row(10, time_ns, 130_000_000, 7, 60_000_000, 0, 0, 0, 12288, 0, 0, name="scan", **common),
         row(11, time_ns, 8192, *ages[1:-1], 4096, name="anon", **common),
         row(11, time_ns, *ages[:2], 2 << 20, *ages[3:], name="file_huge", **common),
         row(12, time_ns, *ages[:4], 16384, *ages[5:], **common),

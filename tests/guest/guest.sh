@@ -89,8 +89,9 @@ esac
 
 # The CPU has no cmpxchg16b: QEMU 7.2 sometimes sets wrong flags after this instruction, which crashes the
 # kernel. On a loaded machine the kernel finds that its timer is too slow, and panics: no_timer_check. It also
-# finds the time-stamp counter unstable, and then changes code that the other CPU executes, which QEMU does not
-# always notice (Oops: int3): tsc=reliable. The console goes to a file. The second serial port transfers result files as a tar archive after each test.
+# finds the time-stamp counter unstable, and changes code that the other CPU executes. QEMU does not always
+# notice that (Oops: int3): tsc=reliable. The console goes to a file. The second serial port transfers result
+# files as a tar archive after each test.
 hmat() { # NODE LATENCY_NS BANDWIDTH
     echo "-numa hmat-lb,initiator=0,target=$1,hierarchy=memory,data-type=access-latency,latency=$2
         -numa hmat-lb,initiator=0,target=$1,hierarchy=memory,data-type=access-bandwidth,bandwidth=$3"

@@ -98,12 +98,15 @@ pub enum UnknownReason {
     /// The accessed bit cannot be cleared or is not meaningful: shared or locked pages, memory of a virtual
     /// machine.
     Uncleared,
+    /// Pages of hugetlbfs, whose accessed bit cannot be cleared. They are always in memory, but the kernel
+    /// counts them in no resident set.
+    Hugetlb,
     /// The recording of another program does not say for how long the memory was idle.
     NotRecorded,
 }
 
 /// Number of reasons.
-pub const NR_REASONS: usize = 4;
+pub const NR_REASONS: usize = 5;
 
 impl UnknownReason {
     /// All reasons, in the order of the tables.
@@ -111,6 +114,7 @@ impl UnknownReason {
         Self::NotScanned,
         Self::FirstScan,
         Self::Uncleared,
+        Self::Hugetlb,
         Self::NotRecorded,
     ];
 
@@ -127,6 +131,7 @@ impl UnknownReason {
             Self::NotScanned => "not_scanned",
             Self::FirstScan => "first_scan",
             Self::Uncleared => "uncleared",
+            Self::Hugetlb => "hugetlb",
             Self::NotRecorded => "not_recorded",
         }
     }
@@ -138,6 +143,7 @@ impl UnknownReason {
             Self::NotScanned => "not scanned yet",
             Self::FirstScan => "accessed before the first scan, not scanned again yet",
             Self::Uncleared => "shared, locked, or used by a virtual machine",
+            Self::Hugetlb => "hugetlb pages, which are never paged out",
             Self::NotRecorded => "idle, but the recording does not say for how long",
         }
     }
@@ -156,6 +162,11 @@ pub struct AccessTables {
     pub unknown: [Bytes; NR_REASONS],
     /// Bytes found accessed since the previous snapshot after at least one scan found them idle, by idle age.
     pub reaccessed: [Bytes; NR_AGES],
+    /// Bytes of the kernel's resident total that are in no other figure, because the target maps the same
+    /// pages at lower addresses as well.
+    pub aliased: Bytes,
+    /// Bytes that the last scan counted and that have left memory since. They are in no other figure.
+    pub gone: Bytes,
     /// Length of the last scan pass: the time between two scans of a page, and the resolution of every age.
     /// Zero before the first pass is complete. With sampling: the aggregation interval.
     pub pass: Nanos,
@@ -174,6 +185,8 @@ impl AccessTables {
             idle: [[Bytes::ZERO; NR_AGES]; NR_KINDS],
             unknown: [Bytes::ZERO; NR_REASONS],
             reaccessed: [Bytes::ZERO; NR_AGES],
+            aliased: Bytes::ZERO,
+            gone: Bytes::ZERO,
             pass: Nanos::ZERO,
             nr_passes: 0,
             as_of: Nanos::ZERO,
@@ -223,10 +236,12 @@ impl AccessTables {
         self.known() + self.unknown()
     }
 
-    /// Adjusts the tables to the kernel's `resident` total. Missing bytes count as not scanned. Surplus bytes
-    /// left memory after their scan; the tables do not know which, so all cells shrink in proportion.
+    /// Adjusts the tables to the kernel's `resident` total, hugetlb pages included. Missing bytes count as
+    /// not scanned. Surplus bytes left memory after their scan, and count as [`Self::gone`]; the tables do
+    /// not know which they are, so all cells shrink in proportion.
     pub fn fit_to(&mut self, resident: Bytes) {
         let sum = self.resident();
+        self.gone = sum.saturating_sub(resident);
         if sum <= resident {
             self.unknown[UnknownReason::NotScanned.index()] += resident - sum;
             return;
@@ -245,6 +260,14 @@ impl AccessTables {
         }
     }
 
+    /// Names the reason for the pages that belong to hugetlbfs, `hugetlb` bytes of the target.
+    pub fn name_hugetlb(&mut self, hugetlb: Bytes) {
+        let uncleared = &mut self.unknown[UnknownReason::Uncleared.index()];
+        let named = hugetlb.min(*uncleared);
+        *uncleared -= named;
+        self.unknown[UnknownReason::Hugetlb.index()] += named;
+    }
+
     /// Adds the tables of another target. The sum gets the coarser resolution and the earlier `as_of`.
     pub fn add(&mut self, other: &Self) {
         if other.method == Method::Sampling {
@@ -256,6 +279,8 @@ impl AccessTables {
         reaccessed.for_each(|(sum, bytes)| *sum += *bytes);
         let unknown = self.unknown.iter_mut().zip(&other.unknown);
         unknown.for_each(|(sum, bytes)| *sum += *bytes);
+        self.aliased += other.aliased;
+        self.gone += other.gone;
         self.pass = self.pass.max(other.pass);
         self.nr_passes = self.nr_passes.min(other.nr_passes);
         self.as_of = self.as_of.min(other.as_of);
@@ -303,7 +328,14 @@ mod tests {
         let expected = ["anon", "anon_huge", "file", "file_huge", "shmem", "shmem_huge"];
         assert_eq!(kinds, expected);
         let names = UnknownReason::ALL.map(UnknownReason::name);
-        assert_eq!(names, ["not_scanned", "first_scan", "uncleared", "not_recorded"]);
+        let expected = [
+            "not_scanned",
+            "first_scan",
+            "uncleared",
+            "hugetlb",
+            "not_recorded",
+        ];
+        assert_eq!(names, expected);
         let texts = UnknownReason::ALL.map(UnknownReason::text);
         assert!(
             texts[0].contains("not scanned")
@@ -320,10 +352,21 @@ mod tests {
         let mut less = tables;
         tables.fit_to(Bytes(10_000));
         assert_eq!(tables.resident(), Bytes(10_000));
-        assert_eq!(tables.unknown, [Bytes(6000), Bytes(0), Bytes(1000), Bytes(0)]);
+        assert_eq!(tables.unknown, [6000, 0, 1000, 0, 0].map(Bytes));
+        assert_eq!(tables.gone, Bytes::ZERO);
         less.fit_to(Bytes(1999));
-        assert_eq!(less.resident(), Bytes(1999));
+        assert_eq!((less.resident(), less.gone), (Bytes(1999), Bytes(2001)));
         assert_eq!((less.idle[0][3], less.unknown[2]), (Bytes(1500), Bytes(499)));
+    }
+
+    #[test]
+    fn hugetlb_is_named_up_to_what_is_uncleared() {
+        let mut tables = AccessTables::new(Method::Scan);
+        tables.unknown[UnknownReason::Uncleared.index()] = Bytes(1000);
+        tables.name_hugetlb(Bytes(700));
+        assert_eq!(tables.unknown, [0, 0, 300, 700, 0].map(Bytes));
+        tables.name_hugetlb(Bytes(700));
+        assert_eq!(tables.unknown, [0, 0, 0, 1000, 0].map(Bytes));
     }
 
     #[test]
@@ -346,7 +389,7 @@ mod tests {
         sum.add(&other);
         sum.add(&other);
         assert_eq!((sum.idle[1][2], sum.reaccessed[4]), (Bytes(10), Bytes(12)));
-        assert_eq!(sum.unknown, [Bytes(0), Bytes(14), Bytes(0), Bytes(0)]);
+        assert_eq!(sum.unknown, [0, 14, 0, 0, 0].map(Bytes));
         assert_eq!(
             (sum.method, sum.pass, sum.nr_passes, sum.as_of),
             (Method::Sampling, Nanos::secs(3), 2, Nanos::secs(45))

@@ -8,7 +8,7 @@ use crate::access_tables::Backing;
 use crate::action::Action;
 use crate::attrs::Attrs;
 use crate::region::Region;
-use crate::scan::{Preparation, ScanChunk};
+use crate::scan::{Alias, Preparation, ScanChunk};
 use crate::scheme::{Destination, OpsFilter, Scheme, SchemeStats, SystemMetric};
 pub use crate::target_id::TargetId;
 use thermo_units::{Addr, AddrRange};
@@ -24,10 +24,14 @@ pub struct TargetLayout {
     pub pid: Option<u32>,
     /// Ranges to monitor: page-aligned, ascending, disjoint. Empty while they are not known yet.
     pub ranges: Arc<[AddrRange]>,
-    /// Resident memory; `None` if unknown.
+    /// Resident memory, hugetlb pages included; `None` if unknown.
     pub resident: Option<Bytes>,
+    /// Memory in hugetlb pages.
+    pub hugetlb: Bytes,
     /// Backing of the mappings: ascending, disjoint. Addresses outside count as anonymous memory.
     pub backings: Arc<[(AddrRange, Backing)]>,
+    /// Mappings of memory that is mapped at lower addresses as well: ascending, disjoint.
+    pub aliases: Arc<[Alias]>,
     /// True if the process started after the previous update: accessed bits set on its pages are recent.
     pub is_new: bool,
 }
@@ -41,7 +45,9 @@ impl TargetLayout {
             pid,
             ranges: ranges.into(),
             resident: None,
+            hugetlb: Bytes::ZERO,
             backings: Arc::default(),
+            aliases: Arc::default(),
             is_new: false,
         }
     }

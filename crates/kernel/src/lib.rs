@@ -22,6 +22,7 @@ pub mod durable_file;
 pub mod file;
 pub mod iomem;
 pub mod kallsyms;
+pub mod kcmp;
 pub mod kernel_write;
 pub mod kpageflags;
 pub mod kvm;

@@ -64,6 +64,9 @@ const X86_HUGE: u64 = 1 << 7;
 /// With `X86_PRESENT` clear: the page is resident, but every access faults (NUMA balancing, `mprotect`).
 const X86_PROTNONE: u64 = 1 << 8;
 
+/// `_PAGE_SPECIAL`: see [`Layout::decode`].
+const X86_SPECIAL: u64 = 1 << 9;
+
 const ARM_VALID: u64 = 1;
 /// In upper levels: a table, not a block.
 const ARM_TABLE: u64 = 1 << 1;
@@ -71,6 +74,9 @@ const ARM_ACCESSED: u64 = 1 << 10;
 /// One of [`CONT_PTES`] adjacent entries that map one contiguous block: the processor may set the accessed
 /// bit of any of them for all.
 const ARM_CONTIGUOUS: u64 = 1 << 52;
+
+/// `PTE_SPECIAL`: see [`Layout::decode`].
+const ARM_SPECIAL: u64 = 1 << 56;
 
 /// Entries in one contiguous mapping of arm64 with 4 KiB pages.
 pub(crate) const CONT_PTES: u64 = 16;
@@ -157,7 +163,7 @@ impl Layout {
             return (0, 0);
         }
         let usual = self.usual_page_bits();
-        if level > 0 || all & usual != usual {
+        if level > 0 || all & usual != usual || any & self.special_mask() != 0 {
             return self.decode_leaves(entries, level);
         }
         let mask = self.accessed_mask();
@@ -212,7 +218,19 @@ impl Layout {
         }
     }
 
+    /// The bit of entries whose page the kernel neither counts nor manages (`vm_normal_page()` in
+    /// mm/memory.c).
+    const fn special_mask(&self) -> u64 {
+        match self.arch {
+            Arch::X86_64 => X86_SPECIAL,
+            Arch::Aarch64 => ARM_SPECIAL,
+        }
+    }
+
     /// Decodes a raw entry of a table at `level`.
+    ///
+    /// The zero page, and memory of devices that a driver inserted, count as absent: they are in no resident
+    /// set, and the kernel never clears their accessed bits.
     #[must_use]
     pub const fn decode(&self, raw: u64, level: u8) -> Entry {
         if level == UNREADABLE {
@@ -242,6 +260,7 @@ impl Layout {
         match (present, leaf) {
             (false, _) => Entry::Absent(level),
             (true, false) => Entry::Table,
+            (true, true) if raw & self.special_mask() != 0 => Entry::Absent(level),
             (true, true) => {
                 let span = 4096_u64 << (9 * level as u64);
                 // x86 kernels store the frame of an inaccessible page inverted (L1TF; pgtable-invert.h).
@@ -320,6 +339,10 @@ mod tests {
             (0x8000_0000_4020_10e7, 1, leaf(1, true, 0x40200)),
             (0x0000_0000_1234_5067, 1, Entry::Table),
             (0x0000_0001_0000_00a7, 2, leaf(2, true, 0x10_0000)),
+            // The zero page; 2 MiB of a device; in the entry of a table the bit has no meaning.
+            (0x8000_0000_1234_5225, 0, Entry::Absent(0)),
+            (0x8000_0000_4020_02e7, 1, Entry::Absent(1)),
+            (0x0000_0000_1234_5267, 1, Entry::Table),
             // The flag of memory encryption lies above the end of memory.
             (0x0008_0000_1234_5067, 0, leaf(0, true, 0x12345)),
         ] {
@@ -339,6 +362,7 @@ mod tests {
             (0x0060_0000_4020_0f41, 1, leaf(1, true, 0x40200)),
             (0x0060_0000_4000_0b41, 2, leaf(2, false, 0x40000)),
             (0x0000_0000_1234_5f42, 0, Entry::Absent(0)),
+            (0x01e8_0000_1234_5f43, 0, Entry::Absent(0)),
         ] {
             assert_eq!(layout.decode(raw, level), entry, "{raw:#x} at level {level}");
         }
@@ -346,8 +370,15 @@ mod tests {
 
     #[test]
     fn leaves_agrees_with_decode() {
-        let x86 = [0x1234_5067, 0x1234_5047, 0x1234_5120, 0x4020_10e7, 0xc000_0002, 0];
-        let arm = [0x1234_5f43, 0x1234_5b43, 0x1234_5f41, 0x1234_5003, 0x1234_5f42, 0];
+        let x86 = [0x1234_5067, 0x1234_5047, 0x1234_5120, 0x4020_10e7, 0x1234_5225, 0];
+        let arm = [
+            0x1234_5f43,
+            0x1234_5b43,
+            0x1234_5f41,
+            0x1234_5003,
+            1 << 56 | 0x1234_5f43,
+            0,
+        ];
         for (arch, raws) in [(Arch::X86_64, x86), (Arch::Aarch64, arm)] {
             let layout = Layout::new(arch, 4, GIB_64);
             for (a, b, level) in raws

@@ -18,12 +18,24 @@ pub(crate) fn head(row: &Row<'_>) -> Result<AccessTables, String> {
         .into_iter()
         .find(|method| method.name() == name)
         .ok_or_else(|| format!("access tables have the unknown method {name:?}"))?;
-    let [pass, nr_passes, as_of, not_scanned, first_scan, uncleared] = numbers(row)?;
+    let [
+        pass,
+        nr_passes,
+        as_of,
+        aliased,
+        gone,
+        not_scanned,
+        first_scan,
+        uncleared,
+        hugetlb,
+    ] = numbers(row)?;
     Ok(AccessTables {
         pass: Nanos(pass),
         nr_passes,
         as_of: Nanos(as_of),
-        unknown: [not_scanned, first_scan, uncleared, 0].map(Bytes),
+        unknown: [not_scanned, first_scan, uncleared, hugetlb, 0].map(Bytes),
+        aliased: Bytes(aliased),
+        gone: Bytes(gone),
         ..AccessTables::new(method)
     })
 }
@@ -48,7 +60,10 @@ pub(crate) fn check(tables: &AccessTables) -> Result<(), String> {
     let cells = tables.idle.iter().flatten().chain(&tables.unknown);
     let resident: u128 = cells.map(|bytes| u128::from(bytes.0)).sum();
     let reaccessed: u128 = tables.reaccessed.iter().map(|bytes| u128::from(bytes.0)).sum();
-    match resident.max(reaccessed) {
+    match resident
+        .max(reaccessed)
+        .max(tables.gone.0.max(tables.aliased.0).into())
+    {
         sum if sum > u128::from(MAX_BYTES) => Err(format!("access tables of a target sum to {sum} bytes")),
         _ => Ok(()),
     }

@@ -81,7 +81,7 @@ impl Accumulator for SummaryAccumulator {
             resident_bytes: sum.resident().0,
             sizes: HeatSizes::from(&sum),
             cold_from_s: COLD_FROM_S,
-            resolution: tables.resolution(),
+            resolution: tables.unknown_text() + &tables.resolution(),
             totals: self.totals.map(TotalsTable::from),
             wss: self.wss.finish(),
             cost: self.cost,
@@ -107,7 +107,7 @@ pub struct Summary {
     pub sizes: HeatSizes,
     /// Minimum idle age of cold memory, in seconds.
     pub cold_from_s: u64,
-    /// The resolution of idle ages, as a sentence.
+    /// What is unknown, and the resolution of idle ages, as sentences.
     #[serde(skip)]
     pub resolution: String,
     /// Memory of the machine or of a control group by use, as last recorded.

@@ -16,6 +16,8 @@ use crate::layout::Layout;
 /// Maximum bytes that the regions of a target count: 52 bits of physical addresses. Damaged recordings can
 /// have more, and sums of such sizes overflow.
 const MAX_BYTES: u64 = 1 << 52;
+/// Differences of less than one part in this many (2 %) are not named.
+const NOTABLE: u64 = 50;
 
 /// The access tables of all live targets in one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -103,7 +105,7 @@ impl SnapshotTables {
         self.scanned().map(|tables| tables.as_of).min()
     }
 
-    /// The resolution of idle ages, as one or two lines.
+    /// The resolution of idle ages, and whether sizes were adjusted, as one to three lines.
     #[must_use]
     pub fn resolution(&self) -> String {
         let (sum, all) = (self.sum(), self.targets.len());
@@ -117,12 +119,38 @@ impl SnapshotTables {
                 format!("Sampling, aggregation interval {pass}: idle ages are estimates from regions.\n")
             }
         };
+        if sum.aliased.0 > sum.resident().0 / NOTABLE {
+            text.push_str(&format!(
+                "{} are in pages that a process maps more than once. Each page counts once.\n",
+                sum.aliased
+            ));
+        }
+        if sum.gone.0 > sum.resident().0 / NOTABLE {
+            text.push_str(&format!(
+                "{} that the last pass counted have left memory since: the other sizes are reduced in proportion.\n",
+                sum.gone
+            ));
+        }
         if missing > 0 {
             text.push_str(&format!(
                 "First scan pass not complete for {missing} of {all} targets: the rest is unknown.\n"
             ));
         }
         text
+    }
+
+    /// The memory whose idle age is unknown, by reason, as a line for each reason with a notable share.
+    #[must_use]
+    pub fn unknown_text(&self) -> String {
+        let sum = self.sum();
+        let bytes = |reason: UnknownReason| sum.unknown[reason.index()];
+        let is_notable = |reason: &UnknownReason| bytes(*reason).0 > sum.resident().0 / NOTABLE;
+        let line = |reason: UnknownReason| format!("Unknown: {} {}.\n", bytes(reason), reason.text());
+        UnknownReason::ALL
+            .into_iter()
+            .filter(is_notable)
+            .map(line)
+            .collect()
     }
 
     /// Adds warnings about these tables to `basis`.

@@ -131,6 +131,12 @@ impl Discovery {
         &self.processes
     }
 
+    /// Whether process `pid` is a target.
+    #[must_use]
+    pub fn is_target(&self, pid: u32) -> bool {
+        self.by_pid.contains_key(&pid)
+    }
+
     /// The control group of the targets, as the user named it.
     #[must_use]
     pub fn cgroup(&self) -> Option<&str> {

@@ -1,7 +1,10 @@
 //! The address ranges of a process that are monitored.
 
+use std::collections::BTreeMap;
+
 use thermo_engine::access_tables::Backing;
 use thermo_engine::layout::three_regions;
+use thermo_engine::scan::Alias;
 use thermo_kernel::maps::Mapping;
 use thermo_units::{Addr, AddrRange, Bytes};
 
@@ -83,6 +86,53 @@ pub fn backing_of(mapping: &Mapping) -> Backing {
         Backing::File
     } else {
         Backing::Anon
+    }
+}
+
+/// The parts of shared mappings whose memory is mapped at lower addresses as well: ascending and disjoint.
+#[must_use]
+pub fn aliases(mappings: &[Mapping]) -> Vec<Alias> {
+    let mut files: BTreeMap<(u64, &str), Mapped> = BTreeMap::new();
+    let mut aliases = Vec::new();
+    for mapping in mappings
+        .iter()
+        .filter(|mapping| mapping.perms.shared && mapping.inode != 0)
+    {
+        let file = files.entry((mapping.inode, &mapping.name)).or_default();
+        file.add(mapping, &mut aliases);
+    }
+    aliases
+}
+
+/// The parts of a file that a process maps: start in the file → end in the file and lowest address.
+#[derive(Debug, Default)]
+struct Mapped(BTreeMap<u64, (u64, Addr)>);
+
+impl Mapped {
+    /// Adds a mapping. The mappings before it have lower addresses.
+    fn add(&mut self, mapping: &Mapping, aliases: &mut Vec<Alias>) {
+        let end = mapping.offset.saturating_add(mapping.range.len().0);
+        let addr_of = |offset: u64| Addr(mapping.range.start.0 + (offset - mapping.offset));
+        let mut at = mapping.offset;
+        while at < end {
+            let before = self.0.range(..=at).next_back();
+            match before.filter(|(_, (mapped_end, _))| *mapped_end > at) {
+                Some((start, (mapped_end, first))) => {
+                    let until = end.min(*mapped_end);
+                    aliases.push(Alias {
+                        range: AddrRange::new(addr_of(at).0, addr_of(until).0),
+                        first: Addr(first.0 + (at - start)),
+                    });
+                    at = until;
+                }
+                None => {
+                    let next = self.0.range(at..).next().map_or(end, |(start, _)| *start);
+                    let until = end.min(next);
+                    self.0.insert(at, (until, addr_of(at)));
+                    at = until;
+                }
+            }
+        }
     }
 }
 
@@ -234,5 +284,38 @@ mod tests {
         ));
         assert_eq!(LayoutRule::ThreeRegions.ranges(&mappings), without);
         assert_eq!(without.len(), 3);
+    }
+
+    #[test]
+    fn memory_mapped_more_than_once_is_found() {
+        let view = |start: u64, end: u64, offset: u64, inode: u64, shared: bool| {
+            let plain = mapping(start, end, "/memfd:heap (deleted)");
+            Mapping {
+                offset: offset << 12,
+                inode,
+                perms: Perms {
+                    shared,
+                    ..plain.perms
+                },
+                ..plain
+            }
+        };
+        let found = aliases(&[
+            view(100, 110, 10, 7, true),
+            view(120, 130, 30, 7, true),
+            // Another file, and a private copy.
+            view(140, 150, 10, 8, true),
+            view(160, 170, 10, 7, false),
+            // Covers the first two, and the gaps around them.
+            view(200, 240, 5, 7, true),
+            // A gap that the mapping before it has filled.
+            view(300, 305, 20, 7, true),
+        ]);
+        let alias = |start: u64, end: u64, first: u64| Alias {
+            range: AddrRange::new(start << 12, end << 12),
+            first: Addr(first << 12),
+        };
+        let expected = [alias(205, 215, 100), alias(225, 235, 120), alias(300, 305, 215)];
+        assert_eq!(found, expected);
     }
 }

@@ -9,18 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use thermo_engine::access_tables::Backing;
+use thermo_engine::scan::Alias;
 use thermo_engine::{TargetId, TargetLayout};
 use thermo_kernel::pagemap::Pagemap;
 use thermo_kernel::pidfd::{self, PidFd};
 use thermo_kernel::stalled_call::{self, NotAnswering};
 use thermo_kernel::statm::{self, Statm};
-use thermo_kernel::{FileError, ProcError, clock, maps, open_files, stat};
-use thermo_units::{AddrRange, Nanos, Turn};
+use thermo_kernel::{FileError, ProcError, clock, kcmp, maps, open_files, stat, status};
+use thermo_units::{AddrRange, Bytes, Nanos, Turn};
 
 use crate::discovery::{Changes, Discovery};
 use crate::error::TargetError;
 use crate::layout::LayoutRule;
-use crate::layout::backings;
+use crate::layout::{aliases, backings};
 use crate::process::{Process, Processes};
 use crate::reread::Reread;
 use crate::spec::TargetSpec;
@@ -55,6 +56,8 @@ pub struct TrackedProcesses {
 #[derive(Debug)]
 struct KnownLayout {
     layout: TargetLayout,
+    /// It shares the address space of its parent, which is a target.
+    is_counted_elsewhere: bool,
     reread: Reread,
 }
 
@@ -64,8 +67,22 @@ const SLICE: Nanos = Nanos::millis(1);
 /// execute another program.
 const YOUNG: Nanos = Nanos::secs(5);
 
+/// The hugetlb pages of process `pid`; none if it has ended.
+fn hugetlb(root: &Path, pid: u32) -> Bytes {
+    status::read(root, pid).map_or(Bytes::ZERO, |status| status.hugetlb)
+}
+
 /// The backing of each range; see [`backings`].
 type Backings = Vec<(AddrRange, Backing)>;
+
+/// What is read from the mappings of a process.
+#[derive(Debug)]
+struct MappedMemory {
+    /// The ranges to monitor.
+    ranges: Vec<AddrRange>,
+    backings: Backings,
+    aliases: Vec<Alias>,
+}
 
 /// Open files that are not pidfds of targets, including the iterators of the BPF program.
 const OTHER_FILES: usize = 64 + thermo_pagetable::MAX_OPEN_FILES;
@@ -185,7 +202,13 @@ impl TrackedProcesses {
         if let Some(known) = self.layouts.get_mut(&id).filter(|_| !stalls) {
             let has_changed = known.reread.look(sizes);
             known.layout.is_new = false;
-            known.layout.resident = sizes.map(|sizes| sizes.resident).or(known.layout.resident);
+            if !known.is_counted_elsewhere {
+                if known.layout.hugetlb > Bytes::ZERO {
+                    known.layout.hugetlb = hugetlb(&self.root, pid);
+                }
+                let resident = sizes.map(|sizes| sizes.resident + known.layout.hugetlb);
+                known.layout.resident = resident.or(known.layout.resident);
+            }
             if !(has_changed || is_young) {
                 return;
             }
@@ -209,11 +232,21 @@ impl TrackedProcesses {
             return;
         };
         let cost = clock::thread_cpu().saturating_sub(began);
+        let is_counted_elsewhere = layout.resident == Some(Bytes::ZERO);
+        let layout = match is_counted_elsewhere {
+            true => layout,
+            false => {
+                let hugetlb = hugetlb(&self.root, pid);
+                TargetLayout {
+                    resident: sizes.map(|sizes| sizes.resident + hugetlb),
+                    hugetlb,
+                    ..layout
+                }
+            }
+        };
         let known = KnownLayout {
-            layout: TargetLayout {
-                resident: sizes.map(|sizes| sizes.resident),
-                ..layout
-            },
+            layout,
+            is_counted_elsewhere,
             reread: Reread::after_read(sizes.unwrap_or_default(), clock::monotonic(), cost),
         };
         self.layouts.insert(id, known);
@@ -295,21 +328,36 @@ impl TrackedProcesses {
         self.young.remove(&id);
     }
 
+    /// Whether the process shares the address space of its parent, which is a target (`vfork()`,
+    /// `CLONE_VM`): then its memory is the parent's.
+    fn is_counted_elsewhere(&self, pid: u32) -> bool {
+        let parent = stat::read(&self.root, pid).map_or(0, |stat| stat.ppid);
+        // A process that does not answer is found by the calls that follow.
+        self.discovery.is_target(parent) && kcmp::share_memory(pid, parent).unwrap_or(false)
+    }
+
     fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
+        if self.is_counted_elsewhere(pid) {
+            return Some(TargetLayout {
+                resident: Some(Bytes::ZERO),
+                ..TargetLayout::new(id, Some(pid), Vec::new())
+            });
+        }
         let mappings = self.mappings(id, pid);
         if mappings.is_ok() && self.not_answering.remove(&id) {
             self.warnings.push(format!("process {pid} answers again"));
         }
         match mappings {
-            Ok((ranges, _)) if ranges.is_empty() && self.has_lost_first_thread(pid) => {
+            Ok(memory) if memory.ranges.is_empty() && self.has_lost_first_thread(pid) => {
                 self.warn_of_lost_first_thread(id, pid);
                 None
             }
-            Ok((ranges, backings)) => {
+            Ok(memory) => {
                 let layout = TargetLayout {
-                    backings: backings.into(),
+                    backings: memory.backings.into(),
+                    aliases: memory.aliases.into(),
                     is_new: self.started_since_update(id),
-                    ..TargetLayout::new(id, Some(pid), ranges)
+                    ..TargetLayout::new(id, Some(pid), memory.ranges)
                 };
                 Some(layout)
             }
@@ -373,8 +421,8 @@ impl TrackedProcesses {
         }
     }
 
-    /// The ranges of a process to monitor, and the backing of its mappings.
-    fn mappings(&mut self, id: TargetId, pid: u32) -> Result<(Vec<AddrRange>, Backings), ProcError> {
+    /// The ranges of a process to monitor, and what is known of its mappings.
+    fn mappings(&mut self, id: TargetId, pid: u32) -> Result<MappedMemory, ProcError> {
         let mappings = maps::read(&self.root, pid)?;
         if let Some(process) = self.processes.get_mut(&id) {
             process.runs_vm = Some(mappings.iter().any(maps::Mapping::is_virtual_cpu));
@@ -394,6 +442,10 @@ impl TrackedProcesses {
         if let Some(why) = stalled_call::set_aside(pid) {
             return Err(why.into());
         }
-        Ok((ranges, backings(&mappings)))
+        Ok(MappedMemory {
+            ranges,
+            backings: backings(&mappings),
+            aliases: aliases(&mappings),
+        })
     }
 }

@@ -10,7 +10,7 @@ use thermo_engine::TargetLayout;
 use thermo_kernel::cgroup::TemporaryGroup;
 use thermo_kernel::stat;
 use thermo_targets::{LayoutRule, TargetError, TargetSpec, TrackedProcesses};
-use thermo_units::Addr;
+use thermo_units::{Addr, Bytes};
 
 /// Environment variable that makes this test binary the program with many threads.
 const RUN_THREADS: &str = "THERMO_TEST_RUN_THREADS";
@@ -305,4 +305,42 @@ fn inaccessible_memory_that_holds_pages_is_monitored() {
         .unwrap();
     let covers = |addr: u64| layouts[0].ranges.iter().any(|range| range.contains(Addr(addr)));
     assert_eq!((covers(written), covers(empty)), (true, false), "{layouts:?}");
+}
+
+/// Uses 32 MiB and starts `cat FIFO`. `posix_spawn` opens the FIFO in the child, which shares the address
+/// space of its parent until it executes `cat`: for as long as nobody writes to the FIFO.
+const SPAWNER: &str = r#"
+import os, sys
+memory = bytearray(b"x" * (32 << 20))
+print("ready", flush=True)
+os.posix_spawn("/bin/cat", ["cat"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
+sys.stdin.read()
+"#;
+
+#[test]
+fn shared_address_space_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let started = Program::start(Command::new("python3").args(["-c", SPAWNER]).arg(&fifo));
+    let Ok(mut program) = started.inspect_err(|why| eprintln!("SKIP: this test needs python3: {why}")) else {
+        return;
+    };
+    assert_eq!(program.line(), "ready");
+    let mut tracked = track(TargetSpec::for_command(program.pid()));
+    let layouts = update_until(&mut tracked, "the child appears", |_, layouts| layouts.len() == 2);
+    let resident: Vec<Option<Bytes>> = layouts.iter().map(|layout| layout.resident).collect();
+    assert!(resident[0] > Some(Bytes::mib(32)), "{resident:?}");
+    assert_eq!(resident[1], Some(Bytes::ZERO));
+    assert!(layouts[1].ranges.is_empty());
+
+    // Opening it lets the child go on.
+    let writer = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    update_until(&mut tracked, "cat has its own memory", |_, layouts| {
+        layouts.len() == 2
+            && layouts[1].resident > Some(Bytes::ZERO)
+            && layouts[1].resident < Some(Bytes::mib(16))
+            && !layouts[1].ranges.is_empty()
+    });
+    drop(writer);
 }

@@ -16,9 +16,9 @@ from ._rows import Array, Rows, Table, cycle, pc, repeat
 
 METHODS = pa.array(["sampling", "scan"])
 """Monitoring methods, by the number in the recording."""
-UNKNOWN_REASONS = pa.array(["not_scanned", "first_scan", "uncleared"])
+UNKNOWN_REASONS = pa.array(["not_scanned", "first_scan", "uncleared", "hugetlb"])
 """Why an idle age is unknown, by the order of the values."""
-_FIRST_UNKNOWN = 3
+_FIRST_UNKNOWN = 5
 """The first of these values."""
 _SCHEME_TOTALS = (
     "nr_tried",

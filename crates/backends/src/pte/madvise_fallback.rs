@@ -5,8 +5,7 @@
 //! accessed bits behind it set, in every pass. Therefore a refused range is advised once more, each of its
 //! mappings separately.
 //!
-//! Every process has a mapping that is refused: `[vvar]`, the page of the clock, which the kernel writes. A
-//! mapping that is refused on its own is skipped for some passes (`uncleared_cache.rs`).
+//! A mapping that is refused on its own is skipped for some passes (`uncleared_cache.rs`).
 
 use thermo_engine::scan::{ScanChunk, ScanResult};
 use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
@@ -105,35 +104,59 @@ fn advise_cold_refused(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Ad
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
-    use std::path::Path;
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
 
     use thermo_engine::TargetId;
 
     use super::*;
     use crate::tracker::Tracker as _;
 
+    /// Locks a mapping of its own, whose address it prints; 0 if it may not.
+    const LOCKS_MEMORY: &str = r#"
+import ctypes, mmap, sys
+memory = mmap.mmap(-1, 65536)
+memory[:] = b"x" * 65536
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+print(0 if ctypes.CDLL(None).mlock(ctypes.c_void_p(at), ctypes.c_size_t(65536)) else at, flush=True)
+sys.stdin.read()
+"#;
+
     #[test]
     fn refused_mapping_is_skipped_in_next_pass() {
         let tracker = PteTracker::new().inspect_err(|why| eprintln!("SKIP: {why}"));
         let Ok(mut tracker) = tracker else { return };
-        let this_process = Process::open(TargetId(1), std::process::id()).unwrap();
-        let vvar = maps::read(Path::new("/"), this_process.pid).unwrap();
-        let Some(vvar) = vvar.iter().find(|mapping| mapping.name == "[vvar]") else {
-            eprintln!("SKIP: this process has no [vvar] mapping");
-            return;
+        let mut python = Command::new("python3");
+        python
+            .args(["-c", LOCKS_MEMORY])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let Ok(mut python) = python.spawn() else {
+            return eprintln!("SKIP: python3 is not installed");
         };
-        let mut read_mappings = Vec::new();
-        for _ in 0..3 {
-            tracker.begin_pass(&this_process);
-            let mut chunk = ScanChunk::default();
-            chunk.reset(vvar.range);
-            // Reading the clock sets the accessed bit.
-            std::hint::black_box(std::time::Instant::now());
-            tracker.scan(&this_process, vvar.range, &mut chunk);
-            let (_, unknown) = chunk.present_and_unknown();
-            assert!(unknown.0 >= 4096, "refused pages are unknown");
-            read_mappings.push(tracker.scans[&this_process.id].mappings.is_some());
+        let mut line = String::new();
+        BufReader::new(python.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let start: u64 = line.trim().parse().unwrap();
+        if start > 0 {
+            let locked = AddrRange::new(start, start + 65536);
+            let process = Process::open(TargetId(1), python.id()).unwrap();
+            let mut read_mappings = Vec::new();
+            for _ in 0..3 {
+                tracker.begin_pass(&process);
+                let mut chunk = ScanChunk::default();
+                chunk.reset(locked);
+                tracker.scan(&process, locked, &mut chunk);
+                let (_, unknown) = chunk.present_and_unknown();
+                assert_eq!(unknown.0, 65536, "refused pages are unknown");
+                read_mappings.push(tracker.scans[&process.id].mappings.is_some());
+            }
+            assert_eq!(read_mappings, [true, false, false]);
+        } else {
+            eprintln!("SKIP: memory cannot be locked here");
         }
-        assert_eq!(read_mappings, [true, false, false]);
+        drop(python.stdin.take());
+        python.wait().unwrap();
     }
 }

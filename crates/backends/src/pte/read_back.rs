@@ -65,12 +65,25 @@ impl PteTracker {
             // Three samples suffice.
             let middle = Addr(at.start.0 + at.len().0 / 2).align_down();
             let samples = [at.start, middle, Addr(at.end.0 - PAGE_SIZE)];
-            if !samples.into_iter().all(is_exclusive) {
-                pages_of(at).for_each(|addr| chunk.set_unknown(addr));
+            if samples.into_iter().all(is_exclusive) {
+                continue;
+            }
+            match self.is_zero_page(at.start) {
+                true => chunk.unset_range(at),
+                false => pages_of(at).for_each(|addr| chunk.set_unknown(addr)),
             }
         }
         self.classify_still_set(scan, &still_set, chunk);
         Some(())
+    }
+
+    /// Whether the huge page at `addr` is the huge zero page, which the kernel does not count as resident.
+    /// Newer kernels mark its entries as special, so that it is not read at all.
+    fn is_zero_page(&self, addr: Addr) -> bool {
+        let page = self.pagemap.as_ref().map(|(_, pagemap)| pagemap.page(addr));
+        let pfn = page.and_then(Result::ok).and_then(|page| page.pfn());
+        let frames = pfn.zip(self.frames.as_ref());
+        frames.is_some_and(|(pfn, frames)| frames.flags(pfn).is_ok_and(|flags| flags.is_zero_page()))
     }
 
     /// Distinguishes pages that are accessed all the time from pages that the kernel skipped.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::access_tables::AccessTables;
 use crate::ops::TargetLayout;
 use crate::region::Region;
-use crate::scan::{CoalescedRuns, Cursor, PageStates};
+use crate::scan::{Aliases, CoalescedRuns, Cursor, PageStates};
 use crate::target_id::TargetId;
 use thermo_units::Bytes;
 use thermo_units::{Addr, AddrRange, PAGE_SIZE};
@@ -21,6 +21,8 @@ pub(crate) struct Target {
     pub(crate) regions: Vec<Region>,
     /// Page states of full scans; empty while the target is sampled.
     pub(crate) states: PageStates,
+    /// Memory that is mapped more than once.
+    pub(crate) aliases: Aliases,
     /// Position of the scan.
     pub(crate) cursor: Cursor,
     /// What its regions are derived from.
@@ -29,8 +31,10 @@ pub(crate) struct Target {
     pub(crate) tables: Option<AccessTables>,
     /// Resident bytes in regions that average differing pages.
     pub(crate) averaged: Bytes,
-    /// Resident bytes; `None` if unknown.
+    /// Resident bytes, hugetlb pages included; `None` if unknown.
     pub(crate) resident: Option<Bytes>,
+    /// Bytes in hugetlb pages.
+    pub(crate) hugetlb: Bytes,
 }
 
 impl Target {
@@ -42,11 +46,13 @@ impl Target {
             ranges: Arc::default(),
             regions,
             states: PageStates::new(layout.is_new),
+            aliases: Aliases::default(),
             cursor: Cursor::default(),
             coalesced: CoalescedRuns::default(),
             tables: None,
             averaged: Bytes::ZERO,
             resident: None,
+            hugetlb: Bytes::ZERO,
         };
         target.update(layout);
         target
@@ -55,8 +61,10 @@ impl Target {
     /// Takes over a new layout. The caller updates the regions.
     pub(crate) fn update(&mut self, layout: TargetLayout) {
         self.resident = layout.resident;
+        self.hugetlb = layout.hugetlb;
         self.ranges = layout.ranges;
         self.states.set_backings(layout.backings);
+        self.aliases.set(layout.aliases);
     }
 
     /// Weight among targets: resident bytes, or mapped bytes if those are unknown.

@@ -127,6 +127,17 @@ impl ScanChunk {
         });
     }
 
+    /// Marks all pages of `range` (page-aligned) as not resident. Pages outside the chunk's range are
+    /// ignored.
+    pub fn unset_range(&mut self, range: AddrRange) {
+        self.update_words(range, |word, pages| {
+            word.present &= !pages;
+            word.accessed &= !pages;
+            word.unknown &= !pages;
+            word.huge &= !pages;
+        });
+    }
+
     /// Marks the page at `addr` as resident and unknown.
     pub fn set_unknown(&mut self, addr: Addr) {
         let bit = bit_of(addr);
@@ -247,6 +258,9 @@ mod tests {
             chunk.present_and_unknown(),
             (Bytes(4 * PAGE_SIZE), Bytes(PAGE_SIZE))
         );
+        chunk.unset_range(AddrRange::new(page(63).0, page(100).0));
+        assert_eq!([63, 64, 99].map(|nth| chunk.get(page(nth))), [Absent; 3]);
+        assert_eq!(chunk.present_and_unknown(), (Bytes(PAGE_SIZE), Bytes::ZERO));
         chunk.reset(AddrRange::new(0x10_0000, 0x10_0000 + 10 * PAGE_SIZE));
         assert_eq!(chunk.get(page(0)), Absent);
     }

@@ -9,6 +9,7 @@
 //!
 //! [`AccessTables`]: crate::AccessTables
 
+mod aliases;
 mod chunk;
 mod coalesce;
 mod cursor;
@@ -16,6 +17,8 @@ mod page_states;
 mod region_builder;
 mod scheduler;
 
+pub use aliases::Alias;
+pub(crate) use aliases::Aliases;
 pub use chunk::{Preparation, ScanChunk, ScanResult};
 pub(crate) use coalesce::{CoalescedRuns, coalesce_targets};
 pub(crate) use cursor::Cursor;

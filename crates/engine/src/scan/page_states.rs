@@ -233,6 +233,12 @@ impl PageStates {
         self.backings = backings;
     }
 
+    /// Whether the last scan found the page at `addr` resident.
+    pub(crate) fn is_resident(&self, addr: Addr) -> bool {
+        let chunk = self.chunks.get(&(addr.0 / CHUNK));
+        chunk.is_some_and(|chunk| chunk.bytes.get((addr.0 % CHUNK / PAGE_SIZE) as usize) != ABSENT)
+    }
+
     /// Backing of the mapping at `addr`.
     pub(crate) fn backing_at(&self, addr: Addr) -> Backing {
         let at = self.backings.partition_point(|(range, _)| range.end <= addr);

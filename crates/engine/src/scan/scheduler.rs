@@ -137,6 +137,7 @@ impl Scheduler {
             let Some(range) = next_range(target) else {
                 target.cursor.at = None;
                 target.cursor.waits = next_pass(target).is_some_and(|start| start > now);
+                target.aliases.end_pass();
                 return target.states.end_pass(now);
             };
             self.chunk.reset(range);
@@ -146,6 +147,7 @@ impl Scheduler {
                 range,
             };
             let next = ops.scan(&target_range, &mut self.chunk).max(range.end);
+            target.aliases.remove_from(&mut self.chunk, &target.states);
             target.states.update(&self.chunk, now);
             target.states.set_absent(AddrRange {
                 start: range.end,

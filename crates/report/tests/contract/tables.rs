@@ -103,7 +103,7 @@ fn idle_json_matches_docs() {
     assert_eq!(
         idle["unknown"],
         json!([{"reason": "not_scanned", "bytes": 0}, {"reason": "first_scan", "bytes": 1000},
-            {"reason": "uncleared", "bytes": 0}, {"reason": "not_recorded", "bytes": 0}])
+            {"reason": "uncleared", "bytes": 0}, {"reason": "hugetlb", "bytes": 0}, {"reason": "not_recorded", "bytes": 0}])
     );
     assert_eq!(idle["kinds"][0]["kind"], "anon");
     assert_eq!(idle["kinds"][1]["bytes"], 8292);
