@@ -1,4 +1,6 @@
-//! Recordings: our Arrow streams, and damo's JSON, plain and compressed.
+//! Recordings: our Arrow streams, and damo's JSON, plain and compressed. Files of a fleet.
+
+use std::sync::Once;
 
 use thermo_recording::model::Record;
 use thermo_recording::open;
@@ -12,6 +14,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("recording", is_read),
     Target::new("damo_json", is_read),
     Target::new("damo_zlib", is_read),
+    Target::new("fleet_file", is_fleet_file),
 ];
 
 /// A recording has records, then an end, a truncation or an error. Its regions are ascending and disjoint.
@@ -31,6 +34,22 @@ fn is_read(data: &[u8]) {
             }
         }
     });
+}
+
+/// A file of a fleet is read or refused, and has as many rows as it claims. Its name is that of its facts.
+fn is_fleet_file(data: &[u8]) {
+    // The Parquet library panics on some damaged files, and the reader catches that. The fuzzing engine ends
+    // the program in its hook for panics, before anything can catch them. It also sees panics that nobody
+    // catches.
+    if cfg!(feature = "libfuzzer") {
+        static WITHOUT_HOOK: Once = Once::new();
+        WITHOUT_HOOK.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+    }
+    if let Ok((facts, rows)) = thermo_fleet::read(data.to_vec()) {
+        assert!(rows.len() < 250_000, "{} rows", rows.len());
+        let name = thermo_fleet::file_name(&facts).expect("facts that were read are checked");
+        assert!(name.split('/').count() == 3 && !name.contains(".."), "{name}");
+    }
 }
 
 fn regions_are_in_order(record: &Record) {

@@ -12,6 +12,9 @@ import nbd_client  # noqa: E402
 from errors import ERRORS  # noqa: E402
 from machine import Violation, is_mounted, leftovers, require  # noqa: E402
 
+# Marks the targets, by their environment, for the agent.
+MARK = "THERMO_FAULTS"
+os.environ[MARK] = str(os.getpid())
 # A command that is traced on a busy machine takes seconds; one that hangs takes for ever.
 DEADLINE = 40
 
@@ -35,6 +38,10 @@ class Command:
 
     def check(self, code):
         """Checks the files that the command writes."""
+
+    def result(self):
+        """What says why nothing was done, besides the messages."""
+        return ""
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -127,6 +134,25 @@ class Schemes(Command):
         return ["thermo", "schemes", "apply", self.path("s.damos"), "--pid", str(self.target.pid), "--duration", "1500ms"]
 
 
+class Hint(Command):
+    """Every error of advice: the result says which, and nothing done is exit 1."""
+    own_errors = {"process_madvise": "EPERM EBUSY ENOSYS EACCES EINVAL EIO EFAULT EBADF EAGAIN ENOMEM EINTR short EPERM+ ENOSYS+ EBUSY+"}
+
+    def arguments(self):
+        return ["thermo", "hint", "cold", "--pid", str(self.target.pid)]
+
+    def result(self):
+        with open(self.path("out")) as file:
+            return file.read()
+
+    def check(self, code):
+        said = self.result()
+        require(code != 0 or re.search(r" cold: .* advised", said), f"ended with 0, but the result is {said!r}")
+        require(code != 0 or " 0 B advised" not in said, f"ended with 0, but advised nothing: {said}")
+        # If nothing of /proc can be read any more, there are no processes.
+        require("no process to advise" not in said or self.said or self.lasting, f"a wrong reason: {said}")
+
+
 class HugeFlags(Command):
     def arguments(self):
         with open(self.path("s.damos"), "w") as file:
@@ -166,6 +192,29 @@ class Lifecycle(Command):
                                    capture_output=True, text=True, timeout=DEADLINE) for _ in range(2)]
             answered = any(client.returncode == 0 for client in done)
             require(answered or process.poll() is not None, f"the daemon answers nobody: {done[1].stderr}")
+
+
+class Agent(Command):
+    """Watches the target for some seconds, keeps a history, and writes files for a fleet."""
+
+    def arguments(self):
+        with open(self.path("agent.toml"), "w") as file:
+            file.write(f'state_dir = "{self.path("state")}"\n[http]\nsocket = "{self.path("s")}"\n'
+                       '[history]\nevery = "1s"\n[export]\nevery = "1s"\nwindow = "2s"\n'
+                       f'[[policy]]\nname = "target"\nmatch = {{ env = "{MARK}={os.environ[MARK]}" }}\n')
+        return ["thermo", "agent", "--config", self.path("agent.toml")]
+
+    def use(self, process):
+        wait_while_runs(process, lambda: os.path.exists(self.path("s")))
+        end, done = time.monotonic() + 5, None
+        while process.poll() is None and time.monotonic() < end:
+            # An agent that accepts no connection is given up after 40 s.
+            done = subprocess.run([self.tools["thermo"], "agent", "status", "--agent", self.path("s")], capture_output=True,
+                                  text=True, timeout=2 * DEADLINE)
+            require(done.returncode in (0, 1, 2) and "panicked" not in done.stderr, f"the client: {done.stderr}")
+            time.sleep(0.2)
+        answered = done and done.returncode == 0
+        require(answered or self.lasting or process.poll() is not None, f"the agent answers nobody: {done and done.stderr}")
 
 
 class FsMount(Command):
@@ -253,7 +302,7 @@ class Nbd(Command):
                 require(file.read(4096) == b"w" * 4096, "an acknowledged write is lost")
 
 
-COMMANDS = [Record, Report, ReportSvg, ReportPng, ReportOut, ReportCsv, ExportJson, ExportCsv, ExportParquet, Schemes, HugeFlags,
+COMMANDS = [Record, Report, ReportSvg, ReportPng, ReportOut, ReportCsv, ExportJson, ExportCsv, ExportParquet, Schemes, Hint, HugeFlags, Agent,
             Lifecycle, FsMount, FuseReplies, Nbd]
 
 

@@ -27,7 +27,8 @@ ERRORS = {
     "clock_nanosleep": "EINTR", "sched_setattr": "EPERM", "setpriority": "EPERM", "sched_getaffinity": "EPERM", "capset": "EPERM",
     "prctl": "EPERM", "seccomp": "EINVAL", "landlock_create_ruleset": "ENOSYS", "landlock_add_rule": "EINVAL",
     "landlock_restrict_self": "E2BIG", "setuid": "EAGAIN", "setgroups": "EPERM", "pidfd_send_signal": "EPERM", "kill": "EPERM",
-    "wait4": "EINTR", "waitid": "EINTR", "process_vm_readv": "EFAULT", "sysinfo": "EFAULT",
+    "wait4": "EINTR", "waitid": "EINTR", "process_vm_readv": "EFAULT", "kcmp": "EPERM ENOSYS", "move_pages": "ENOMEM EPERM",
+    "sysinfo": "EFAULT",
 }
 
 

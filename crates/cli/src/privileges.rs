@@ -122,13 +122,17 @@ pub fn keep_only(kept: &[Capability]) -> anyhow::Result<()> {
 /// keeps everything, for a command that it starts later.
 ///
 /// # Errors
-/// Those of `start`, or the kernel refuses to drop capabilities.
+/// Those of `start`, or the kernel refuses to drop capabilities or to start the thread.
 pub fn start_threads_with<T: Send>(
     kept: &[Capability],
     start: impl FnOnce() -> anyhow::Result<T> + Send,
 ) -> anyhow::Result<T> {
-    let started = thread::scope(|scope| scope.spawn(|| keep_only(kept).and_then(|()| start())).join());
-    started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread::scope(|scope| {
+        let begin = || keep_only(kept).and_then(|()| start());
+        let started = thread::Builder::new().spawn_scoped(scope, begin);
+        let joined = started.context("cannot start a thread")?.join();
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 #[cfg(test)]

@@ -224,10 +224,36 @@ fn agent_serves_others_and_answers() {
         "{}",
         why()
     );
+    top_shows_and_ends(dir, &held);
     let pause = run(dir, &["agent", "pause", "other", "--agent", "a.sock"]);
     assert!(pause.status.success(), "{}", stderr(&pause));
     let (status, log) = agent.end();
     assert_eq!(status.code(), Some(INTERRUPTED), "{log}");
+}
+
+/// `thermo top` shows the stalled target and ends on SIGTERM. It runs in a terminal, which `script` provides.
+fn top_shows_and_ends(dir: &Path, held: &str) {
+    let top = format!(
+        "stty rows 40 cols 120; exec {} top --agent a.sock",
+        env!("CARGO_BIN_EXE_thermo")
+    );
+    let mut command = Command::new("script");
+    command
+        .args(["--quiet", "--flush", "--command", &top, "screen"])
+        .current_dir(dir)
+        .env("TERM", "xterm");
+    if Command::new("script").arg("--version").output().is_err() {
+        return eprintln!("SKIP: thermo top needs a terminal, and `script` is not installed");
+    }
+    let mut terminal = Running::start_command(dir, command, "top");
+    let screen = || String::from_utf8_lossy(&fs::read(dir.join("screen")).unwrap_or_default()).into_owned();
+    let shows = wait_until(|| screen().contains("stuck"));
+    assert!(shows, "{held}: {}{}", screen(), terminal.log());
+    let id = terminal.process.0.id();
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    let pid = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    terminal.wait();
 }
 
 #[test]

@@ -74,6 +74,12 @@ impl PidFd {
     }
 }
 
+/// Whether [`PidFd::open`] failed because there is no such process.
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
 /// Which of these processes have ended, in their order. One call for all: 0.1 µs for each.
 #[must_use]
 pub fn have_ended(processes: &[&PidFd]) -> Vec<bool> {

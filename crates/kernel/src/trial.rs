@@ -72,10 +72,12 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        // A sandbox may refuse signals. Then the child ends with this thread, not before.
         // SAFETY: the child is not reaped yet, so its number is its own; no memory is passed.
         unsafe {
-            libc::kill(self.0, libc::SIGKILL);
-            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+            if libc::kill(self.0, libc::SIGKILL) == 0 {
+                libc::waitpid(self.0, std::ptr::null_mut(), 0);
+            }
         }
     }
 }

@@ -39,6 +39,7 @@ pub struct TrackedProcesses {
     freshly_forked: BTreeSet<TargetId>,
     warnings: Vec<String>,
     warned_of_file_limit: bool,
+    warned_of_skipped: bool,
     /// Targets whose first thread has ended; a warning was given.
     without_first_thread: BTreeSet<TargetId>,
     /// Targets that do not answer; a warning was given.
@@ -102,6 +103,7 @@ impl TrackedProcesses {
             freshly_forked: BTreeSet::new(),
             warnings: Vec::new(),
             warned_of_file_limit: false,
+            warned_of_skipped: false,
             without_first_thread: BTreeSet::new(),
             not_answering: BTreeSet::new(),
             last_update: None,
@@ -311,11 +313,41 @@ impl TrackedProcesses {
         };
         let (pid, starttime) = (discovered.pid, discovered.starttime);
         let may_open = self.processes.len() < max_processes;
-        let process = may_open.then(|| Process::open(id, pid).ok()).flatten();
-        let is_same = stat::read(&self.root, pid).is_ok_and(|stat| stat.starttime == starttime);
+        let process = may_open.then(|| self.open(id, pid)).flatten();
+        let is_same = self.has_started_at(pid, starttime);
         match process.filter(|process| is_same && process.is_alive()) {
             Some(process) => drop(self.processes.insert(id, process)),
             None => self.discovery.remove(id),
+        }
+    }
+
+    fn open(&mut self, id: TargetId, pid: u32) -> Option<Process> {
+        let opened = Process::open(id, pid);
+        if let Err(error) = &opened
+            && !pidfd::is_gone(error)
+        {
+            self.warn_of_skipped(pid, error);
+        }
+        opened.ok()
+    }
+
+    fn has_started_at(&mut self, pid: u32, starttime: u64) -> bool {
+        match stat::read(&self.root, pid) {
+            Ok(stat) => stat.starttime == starttime,
+            Err(error) => {
+                if !error.is_gone() {
+                    self.warn_of_skipped(pid, &error);
+                }
+                false
+            }
+        }
+    }
+
+    /// Warns of the first live process that cannot be opened. The same may be true of thousands.
+    fn warn_of_skipped(&mut self, pid: u32, why: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.warned_of_skipped, true) {
+            self.warnings
+                .push(format!("process {pid} is skipped, as others may be: {why}"));
         }
     }
 

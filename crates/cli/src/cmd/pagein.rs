@@ -98,7 +98,7 @@ impl Pagein {
                 Ok((one.process.pid, result))
             };
             candidates.iter().map(bring_back).collect()
-        });
+        })?;
         progress.clear();
         Ok(Report {
             rows: rows.context("free memory cannot be read, so nothing more is brought back")?,

@@ -276,7 +276,7 @@ impl Hint {
             hinter = hinter.skip_young(page_tables);
         }
         let processes = processes.processes();
-        let results = run_cancellable(&cancel, || hinter.give(processes, hints));
+        let results = run_cancellable(&cancel, || hinter.give(processes, hints))?;
         let rows = hints.iter().zip(results).filter_map(|(hint, hinted)| {
             let pid = processes.get(&hint.target)?.pid;
             Some(Row {
@@ -314,18 +314,23 @@ pub fn warn(processes: &mut TrackedProcesses) {
 }
 
 /// Runs `f`, and sets `cancel` when Ctrl-C is pressed.
-pub fn run_cancellable<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> R {
+///
+/// # Errors
+/// No thread can be started that waits for Ctrl-C.
+pub fn run_cancellable<R>(cancel: &Arc<AtomicBool>, f: impl FnOnce() -> R) -> anyhow::Result<R> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let wait = || {
             while !done.load(Ordering::Relaxed) {
                 cancel.store(interrupt::requested(), Ordering::Relaxed);
                 thread::sleep(POLL);
             }
-        });
+        };
+        let started = thread::Builder::new().spawn_scoped(scope, wait);
+        started.context("cannot start a thread")?;
         let result = f();
         done.store(true, Ordering::Relaxed);
-        result
+        Ok(result)
     })
 }
 

@@ -51,7 +51,7 @@ impl<'a> Files<'a> {
                 (path, result)
             };
             self.paths.iter().map(apply).collect()
-        });
+        })?;
         if let [(_, Err(_))] | [(_, Err(PageCacheError::UnsupportedAction { .. })), ..] = rows.as_slice() {
             let error = rows.into_iter().find_map(|(_, result)| result.err());
             return error.map_or(Ok(Exit::Done), |error| Err(error.into()));
