@@ -103,7 +103,7 @@ pub fn pad(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(missing))
 }
 
-/// A text table. Each column is as wide as its widest cell.
+/// A text table. Each column is as wide as its widest cell, and two spaces are between columns.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     left: usize,
@@ -118,6 +118,12 @@ impl Table {
             left,
             rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()],
         }
+    }
+
+    /// A table of `rows`, the first of which has the headings.
+    #[must_use]
+    pub const fn of_rows(left: usize, rows: Vec<Vec<String>>) -> Self {
+        Self { left, rows }
     }
 
     /// Adds a row.

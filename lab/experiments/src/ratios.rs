@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::metric;
 use crate::results::Results;
 use crate::stats::{Summary, Welch, welch};
-use crate::table::aligned;
+use thermo_report::style::Table;
 
 /// A metric of the table.
 struct Row {
@@ -97,7 +97,7 @@ impl Results {
                     .collect(),
             );
         }
-        aligned(&lines)
+        Table::of_rows(1, lines).text()
     }
 
     /// The columns of ratios: head, configuration, and its baseline.

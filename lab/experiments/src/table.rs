@@ -3,6 +3,8 @@
 
 use thermo_units::Bytes;
 
+use thermo_report::style::Table;
+
 use crate::metric::Metric;
 use crate::results::{Cell, Results};
 use crate::stats::Summary;
@@ -143,7 +145,7 @@ impl Results {
             };
             lines.push(row("total", totals.iter().map(cell)));
         }
-        aligned(&lines)
+        Table::of_rows(1, lines).text()
     }
 
     fn spread(&self, metric: &Metric, name: &str, pick: fn(&Summary) -> f64) -> String {
@@ -159,7 +161,7 @@ impl Results {
             });
             lines.push(row(workload, cells));
         }
-        aligned(&lines)
+        Table::of_rows(1, lines).text()
     }
 
     /// All comparisons, with their significance.
@@ -269,30 +271,4 @@ fn with_overhead(value: String, percent: Option<f64>, mark: &str) -> String {
 
 fn row(name: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(cells).collect()
-}
-
-/// Aligns columns, two spaces apart: the first to the left, the others to the right.
-pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(at))
-            .map(|cell| cell.chars().count())
-            .max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            line.push_str(&if at == 0 {
-                format!("{cell:<width$}")
-            } else {
-                format!("  {cell:>width$}")
-            });
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use thermo_fleet_sim::{Anchor, BoundTruth, HostHours, Options, START_MS, Truth, read_ages, simulate};
+use thermo_report::style::Table;
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::{Bytes, Nanos, SharePerMinute};
@@ -130,30 +131,28 @@ fn unix_ms(text: &str) -> anyhow::Result<u64> {
 
 /// The summary: a line for each class.
 fn text(truth: &Truth) -> String {
-    let mut lines = vec![format!(
-        "{} hosts in {} clusters, {} h: {} rows in {} files.",
-        truth.hosts,
-        truth.clusters.len(),
-        truth.hours,
-        truth.rows,
-        truth.files
-    )];
-    lines.push(format!(
-        "{:<21} {:>7} {:>10} {:>14}",
-        "class", "targets", "resident", "idle for 5 min"
-    ));
+    let mut table = Table::new(1, &["class", "targets", "resident", "idle for 5 min"]);
     for class in truth.classes.iter().filter(|class| class.rows > 0) {
         let resident = class.resident_byte_intervals / class.rows * class.targets;
         let idle: u64 = class.idle_byte_intervals[8..].iter().sum();
         let share = idle as f64 * 100.0 / class.resident_byte_intervals.max(1) as f64;
-        let resident = Bytes(resident).to_string();
-        lines.push(format!(
-            "{:<21} {:>7} {resident:>10} {share:>12.1} %",
-            class.class, class.targets
-        ));
+        table.row([
+            class.class.to_string(),
+            class.targets.to_string(),
+            Bytes(resident).to_string(),
+            format!("{share:.1} %"),
+        ]);
     }
-    lines.extend(truth.bound.as_ref().map(bound_text));
-    lines.join("\n")
+    format!(
+        "{} hosts in {} clusters, {} h: {} rows in {} files.\n{}{}",
+        truth.hosts,
+        truth.clusters.len(),
+        truth.hours,
+        truth.rows,
+        truth.files,
+        table.text(),
+        truth.bound.as_ref().map(bound_text).unwrap_or_default()
+    )
 }
 
 fn bound_text(bound: &BoundTruth) -> String {
@@ -166,17 +165,14 @@ fn bound_text(bound: &BoundTruth) -> String {
             hours.share() * 100.0
         )
     };
-    let mut lines = vec![format!(
-        "\nHost-hours in which at most {percent} % of the working set came back a minute:"
-    )];
+    let mut table = Table::new(1, &["class", "age", "host-hours"]);
     for class in &bound.classes {
-        lines.push(format!(
-            "{:<21} {:>6} s  {}",
-            class.class,
-            class.min_age_s,
-            hours(&class.hours)
-        ));
+        let age = format!("{} s", class.min_age_s);
+        table.row([class.class.to_string(), age, hours(&class.hours)]);
     }
-    lines.push(format!("{:<30} {}", "all", hours(&bound.all)));
-    lines.join("\n")
+    table.row(["all".to_owned(), String::new(), hours(&bound.all)]);
+    format!(
+        "\nHost-hours in which at most {percent} % of the working set came back a minute:\n{}",
+        table.text()
+    )
 }

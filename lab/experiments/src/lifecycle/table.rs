@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use thermo_report::style::Table;
 
 use super::{Arm, Results};
 use crate::stats::{Summary, Welch, welch};
@@ -22,31 +23,22 @@ impl Results {
     /// The table as text: what users notice first, then the kernel's counters.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = format!(
-            "{:<34} {:>14} {:>14} {:>13} {:>9}  {:>7}\n",
-            "counter", "A", "B", "delta", "ratio(%)", "p"
-        );
+        let mut table = Table::new(1, &["counter", "A", "B", "delta", "ratio(%)", "p", ""]);
         for row in self.rows() {
-            let ratio = row
-                .b
-                .overhead_percent(&row.a)
-                .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-            let (p, mark) = match row.welch {
-                Some(welch) => (
-                    format!("{:.3}", welch.p),
-                    if welch.is_significant() { " *" } else { "" },
-                ),
-                None => ("-".to_owned(), ""),
-            };
-            let _ = writeln!(
-                text,
-                "{:<34} {:>14.2} {:>14.2} {:>13.2} {ratio:>9}  {p:>7}{mark}",
+            let ratio = row.b.overhead_percent(&row.a);
+            let is_significant = row.welch.is_some_and(|welch| welch.is_significant());
+            table.row([
                 row.name,
-                row.a.mean,
-                row.b.mean,
-                row.b.mean - row.a.mean
-            );
+                format!("{:.2}", row.a.mean),
+                format!("{:.2}", row.b.mean),
+                format!("{:.2}", row.b.mean - row.a.mean),
+                ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+                row.welch
+                    .map_or_else(|| "-".to_owned(), |welch| format!("{:.3}", welch.p)),
+                if is_significant { "*" } else { "" }.to_owned(),
+            ]);
         }
+        let mut text = table.text();
         let runs = |arm| {
             self.runs
                 .iter()

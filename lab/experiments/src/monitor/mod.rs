@@ -16,6 +16,7 @@ use std::path::Path;
 use thermo_recording::model::{Metadata, Record, Snapshot};
 use thermo_report::Accumulator as _;
 use thermo_report::info::{Info, InfoAccumulator};
+use thermo_report::style::Table;
 
 pub use accuracy::{Accuracy, NthAccuracy, measure_accuracy};
 pub use truth::{Truth, TruthError};
@@ -149,10 +150,7 @@ impl Evaluation {
         let nth = |nth: &NthAccuracy| format!("{}: {:.3} {:.3}", nth.nth, nth.precision, nth.recall);
         let nth: Vec<String> = self.accuracy.nth.iter().map(nth).collect();
         let nth = nth.join(", ");
-        format!(
-            "{:<28} {:>6} {:>10} {:>8} {:>10} {:>11} {:>9} {:>8} {:>8} {:>8}\n\
-             {name:<28} {snapshots:>6} {:>10} {:>8} {:>10} {edge_error_pages:>11.1} {delay:>9} {:>8} {regions:>8.0} {cpu:>8}\n  \
-             precision and recall in aggregation N of each phase: {nth}\n",
+        let headings = [
             "",
             "judged",
             "precision",
@@ -163,10 +161,21 @@ impl Evaluation {
             "unknown",
             "regions",
             "CPU",
+        ];
+        let mut table = Table::new(1, &headings);
+        table.row([
+            name.to_owned(),
+            snapshots.to_string(),
             percent(precision),
             percent(recall),
             percent(hot_error),
+            format!("{edge_error_pages:.1}"),
+            delay,
             percent(unknown_share),
-        )
+            format!("{regions:.0}"),
+            cpu,
+        ]);
+        let table = table.text();
+        format!("{table}  precision and recall in aggregation N of each phase: {nth}\n")
     }
 }

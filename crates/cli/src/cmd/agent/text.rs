@@ -5,6 +5,7 @@ use thermo_agent::api::{
     Policies, Policy, Status, Target, Targets,
 };
 use thermo_agent::config::Config;
+use thermo_report::style::Table;
 use thermo_units::{Bytes, Nanos};
 
 /// Idle memory in lists: what was not accessed for this long.
@@ -61,15 +62,20 @@ pub(super) fn status(status: &Status, policies: &Policies, targets: &Targets) ->
         .policies
         .iter()
         .for_each(|policy| text += &policy_line(policy));
-    text += &format!(
-        "\n{:<32} {:<16} {:>10} {:>12} {:>12} {:>12}\n",
-        "target", "policy", "resident", "idle 1 min", "net saving", "refaults/min"
-    );
-    targets
-        .targets
-        .iter()
-        .for_each(|target| text += &target_line(target));
-    text
+    let headings = [
+        "target",
+        "policy",
+        "resident",
+        "idle 1 min",
+        "net saving",
+        "refaults/min",
+    ];
+    let mut table = Table::new(2, &headings);
+    for target in &targets.targets {
+        table.row(target_row(target));
+    }
+    text += "\n";
+    text + &table.text()
 }
 
 fn policy_line(policy: &Policy) -> String {
@@ -91,22 +97,21 @@ fn policy_line(policy: &Policy) -> String {
     )
 }
 
-fn target_line(target: &Target) -> String {
+fn target_row(target: &Target) -> [String; 6] {
     let idle: u64 = target
         .ages
         .iter()
         .filter(|row| row.min_s >= IDLE_S)
         .map(|row| row.bytes)
         .sum();
-    format!(
-        "{:<32} {:<16} {:>10} {:>12} {:>12} {:>12}\n",
-        target.name,
-        target.policy,
+    [
+        target.name.clone(),
+        target.policy.clone(),
         Bytes(target.resident_bytes).to_string(),
         Bytes(idle).to_string(),
-        Bytes::signed(target.net_saved_bytes),
-        Bytes(target.refault_bytes_per_min).to_string()
-    )
+        Bytes::signed(target.net_saved_bytes).to_string(),
+        Bytes(target.refault_bytes_per_min).to_string(),
+    ]
 }
 
 /// Which policy has a process.
@@ -130,10 +135,11 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
         text += &format!("{}: {matches}: {}\n", policy.policy, policy.why);
     }
     text += "\n";
+    let mut facts = Table::default();
     for (name, value) in &explanation.facts {
-        text += &format!("{name:<10} {value}\n");
+        facts.row([name.to_string(), value.to_string()]);
     }
-    text
+    text + &facts.text()
 }
 
 /// The last decisions.
@@ -234,29 +240,39 @@ pub(super) fn ledger_days(days: &LedgerDays) -> String {
     if days.rows.is_empty() {
         return "The ledger has no day: nothing was watched yet.\n".to_owned();
     }
-    let head = format!(
-        "{:<10} {:<32} {:>10} {:>12} {:>11} {:>12} {:>11} {:>11}\n",
-        "day (UTC)", "policy", "acted on", "back 1 min", "back 1 h", "saved GiB·h", "watching s", "acting s"
-    );
-    head + &days.rows.iter().map(ledger_day).collect::<String>()
+    let headings = [
+        "day (UTC)",
+        "policy",
+        "acted on",
+        "back 1 min",
+        "back 1 h",
+        "saved GiB·h",
+        "watching s",
+        "acting s",
+    ];
+    let mut table = Table::new(2, &headings);
+    for day in &days.rows {
+        table.row(ledger_day(day));
+    }
+    table.text()
 }
 
-fn ledger_day(row: &LedgerDay) -> String {
+fn ledger_day(row: &LedgerDay) -> [String; 8] {
     let name = match &row.target {
         None => row.policy.clone(),
         Some(target) => format!("  {target}"),
     };
     let acted: u64 = row.acted_bytes.iter().map(|sum| sum.bytes).sum();
-    format!(
-        "{:<10} {name:<32} {:>10} {:>12} {:>11} {:>12.3} {:>11.1} {:>11.1}\n",
-        row.day,
+    [
+        row.day.to_string(),
+        name,
         Bytes(acted).to_string(),
         Bytes(row.back_1min_bytes).to_string(),
         Bytes(row.back_1h_bytes).to_string(),
-        row.net_saved_gib_hours,
-        row.watching_cpu_s,
-        row.acting_cpu_s
-    )
+        format!("{:.3}", row.net_saved_gib_hours),
+        format!("{:.1}", row.watching_cpu_s),
+        format!("{:.1}", row.acting_cpu_s),
+    ]
 }
 
 #[cfg(test)]
@@ -308,15 +324,12 @@ mod tests {
             rows: vec![day(None, 1.5), day(Some("redis.service"), -0.5)],
             ..LedgerDays::default()
         };
-        let expected = [
-            "day (UTC)  policy                             acted on   back 1 min    back 1 h  saved GiB·h  watching s    \
-             acting s\n",
-            "2026-11-26 db                                 3.00 MiB     1.00 KiB    2.00 KiB        1.500       864.0    \
-             \u{20}    1.2\n",
-            "2026-11-26   redis.service                    3.00 MiB     1.00 KiB    2.00 KiB       -0.500       864.0    \
-             \u{20}    1.2\n",
-        ];
-        assert_eq!(super::ledger_days(&days), expected.concat());
+        let expected = "\
+day (UTC)   policy           acted on  back 1 min  back 1 h  saved GiB·h  watching s  acting s
+2026-11-26  db               3.00 MiB    1.00 KiB  2.00 KiB        1.500       864.0       1.2
+2026-11-26    redis.service  3.00 MiB    1.00 KiB  2.00 KiB       -0.500       864.0       1.2
+";
+        assert_eq!(super::ledger_days(&days), expected);
         let none = super::ledger_days(&LedgerDays::default());
         assert_eq!(none, "The ledger has no day: nothing was watched yet.\n");
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use thermo_report::style::Table;
 use thermo_units::{Bytes, Nanos};
 
 /// A line about a decision, and a line about its cost.
@@ -63,31 +64,21 @@ fn cost(cost: &Value, is_prefetch: bool, text: &mut String) {
 pub fn status(value: &Value) -> String {
     let apps = value["apps"].as_array().map_or(&[][..], Vec::as_slice);
     let field = |app: &Value, key: &str| app[key].as_str().unwrap_or("?").to_owned();
-    let width = apps
-        .iter()
-        .map(|app| field(app, "name").chars().count())
-        .max()
-        .unwrap_or(0)
-        .max(4);
-    let mut text = format!(
-        "{:width$}  {:11}  {:13}  rank  processes  freed in all\n",
-        "name", "state", "source"
-    );
+    let headings = ["name", "state", "source", "rank", "processes", "freed in all", ""];
+    let mut table = Table::new(3, &headings);
     for app in apps {
-        let rank = app["rank"]
-            .as_u64()
-            .map_or_else(|| "-".to_owned(), |rank| rank.to_string());
-        let _ = writeln!(
-            text,
-            "{:width$}  {:11}  {:13}  {rank:>4}  {:>9}  {:>12}{}",
+        let rank = app["rank"].as_u64();
+        table.row([
             field(app, "name"),
             field(app, "state"),
             field(app, "source"),
-            app["processes"].as_u64().unwrap_or(0),
+            rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
+            app["processes"].as_u64().unwrap_or(0).to_string(),
             Bytes(app["freed_kb"].as_u64().unwrap_or(0) << 10).to_string(),
-            if app["busy"] == true { "  busy" } else { "" },
-        );
+            if app["busy"] == true { "busy" } else { "" }.to_owned(),
+        ]);
     }
+    let mut text = table.text();
     let _ = writeln!(
         text,
         "daemon (pid {}): {} resident; since its start: CPU time {}, {} requests, longest {}",
