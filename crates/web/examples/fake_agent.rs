@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
-use thermo_web::fake::FakeAgent;
+use thermo_fake_agent::FakeAgent;
 use thermo_web::{Server, ServerConfig, TlsFiles};
 
 /// An agent with made-up figures.

@@ -1,4 +1,4 @@
-//! The agent's doors for programs and people: JSON API, metrics, live stream and dashboard over HTTP.
+//! The agent over HTTP, for programs and people: JSON API, metrics, live stream and dashboard.
 //!
 //! [`Server`] serves a [`Service`](thermo_agent::api::Service); it knows nothing else of the agent.
 //! [`client::Client`] asks a running server. The routes are in `routes`, who may use them in `auth`, and what
@@ -14,7 +14,6 @@ pub mod client;
 mod connection;
 mod encoded;
 mod error;
-pub mod fake;
 mod guard;
 mod limits;
 mod listen;

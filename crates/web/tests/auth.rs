@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use support::{ADMIN_TOKEN, READ_TOKEN, Site, exchange, request, token_file};
-use thermo_web::fake::FakeAgent;
+use thermo_fake_agent::FakeAgent;
 use thermo_web::{Server, ServerConfig, TlsFiles, WebError};
 
 /// Routes that everybody may use: they say nothing about programs.

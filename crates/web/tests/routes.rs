@@ -181,7 +181,7 @@ fn health_says_whether_every_policy_runs() {
     let site = Site::start();
     assert_eq!(site.get("/healthz").status, 200);
     assert_eq!(site.get("/readyz").status, 200);
-    let fresh = thermo_web::fake::FakeAgent::new(0);
+    let fresh = thermo_fake_agent::FakeAgent::new(0);
     let config = thermo_web::ServerConfig {
         listen: Some("127.0.0.1:0".parse().unwrap()),
         ..Default::default()

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use thermo_agent::api::{LedgerDay, LedgerDays, LedgerRow, NamedBytes, SCHEMA, UnixMillis};
 use thermo_agent::ledger::days::utc_date;
 
-use super::profile::Profile;
-use super::state::State;
+use crate::profile::Profile;
+use crate::state::State;
 
 const DAY_MS: u64 = 86_400_000;
 /// Days before the start.
@@ -17,7 +17,7 @@ const OFF: [u64; 2] = [11, 12];
 const LOSS: u64 = 19;
 
 /// When the ledger began.
-pub(super) fn since_ms(state: &State) -> UnixMillis {
+pub(crate) fn since_ms(state: &State) -> UnixMillis {
     state.started_ms.saturating_sub(DAYS_BEFORE * DAY_MS)
 }
 
@@ -58,7 +58,7 @@ fn days_before() -> impl Iterator<Item = u64> {
 }
 
 /// Adds the days before the start to the sums of a program.
-pub(super) fn add_before(row: &mut LedgerRow, profile: &Profile) {
+pub(crate) fn add_before(row: &mut LedgerRow, profile: &Profile) {
     for day in days_before().map(|ago| before(profile, ago)) {
         for acted in day.acted_bytes {
             add_named(&mut row.acted_bytes, &acted);
@@ -101,7 +101,7 @@ fn day(ms: UnixMillis) -> String {
 }
 
 /// The answer of the ledger by day.
-pub(super) fn answer(state: &State, with_targets: bool) -> LedgerDays {
+pub(crate) fn answer(state: &State, with_targets: bool) -> LedgerDays {
     let mut rows: BTreeMap<(String, String, Option<String>), LedgerDay> = BTreeMap::new();
     let mut put = |day: String, row: LedgerDay| {
         let policy = LedgerDay {

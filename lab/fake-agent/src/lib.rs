@@ -22,8 +22,8 @@ use thermo_agent::api::{
 };
 use thermo_agent::audience::Audience;
 
-use self::profile::PROFILES;
-use self::state::State;
+use crate::profile::PROFILES;
+use crate::state::State;
 
 /// The agent with made-up figures.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use thermo_agent::api::{AgeBytes, Heatmap, HeatmapRow, Period, Point, Refusal, SCHEMA, Series, UnixMillis};
 
-use super::profile::{AGE_EDGES_S, PROFILES, Profile, sum_of_kinds};
-use super::state::State;
+use crate::profile::{AGE_EDGES_S, PROFILES, Profile, sum_of_kinds};
+use crate::state::State;
 
 const HOUR_MS: u64 = 3_600_000;
 /// First address of a program's memory.
@@ -40,7 +40,7 @@ fn columns(state: &State, period: &Period) -> Result<(Vec<UnixMillis>, u64), Ref
     Ok(((0..count).map(|column| from + column * length).collect(), length))
 }
 
-pub(super) fn history(state: &State, period: &Period) -> Result<Series, Refusal> {
+pub(crate) fn history(state: &State, period: &Period) -> Result<Series, Refusal> {
     let profile = find(period)?;
     let (times, _) = columns(state, period)?;
     let point = |time_ms| {
@@ -60,7 +60,7 @@ pub(super) fn history(state: &State, period: &Period) -> Result<Series, Refusal>
     })
 }
 
-pub(super) fn heatmap(state: &State, period: &Period) -> Result<Heatmap, Refusal> {
+pub(crate) fn heatmap(state: &State, period: &Period) -> Result<Heatmap, Refusal> {
     let profile = find(period)?;
     let (times_ms, _) = columns(state, period)?;
     let rows = period.rows.max(1);
@@ -87,7 +87,7 @@ pub(super) fn heatmap(state: &State, period: &Period) -> Result<Heatmap, Refusal
 }
 
 /// What `thermo advise --json` would print.
-pub(super) fn advice(state: &State, period: &Period) -> Result<Value, Refusal> {
+pub(crate) fn advice(state: &State, period: &Period) -> Result<Value, Refusal> {
     let profile = find(period)?;
     let (times, length) = columns(state, period)?;
     let ages = sum_of_kinds(&profile.kinds(state.now_ms(), 0));

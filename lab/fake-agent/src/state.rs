@@ -8,7 +8,7 @@ use thermo_agent::api::{
     UnixMillis,
 };
 
-use super::profile::{PROFILES, Profile, sum_of_kinds};
+use crate::profile::{PROFILES, Profile, sum_of_kinds};
 
 /// Most decisions kept.
 const MAX_DECISIONS: usize = 1000;
@@ -16,32 +16,32 @@ const MAX_DECISIONS: usize = 1000;
 const SUSPENDED_AT: std::ops::Range<u64> = 200..230;
 
 #[derive(Debug)]
-pub(super) struct PolicyState {
-    pub(super) name: &'static str,
+pub(crate) struct PolicyState {
+    pub(crate) name: &'static str,
     matches: &'static str,
     does: &'static str,
     configured_mode: Mode,
-    pub(super) mode: Mode,
-    pub(super) paused: bool,
+    pub(crate) mode: Mode,
+    pub(crate) paused: bool,
     acting_s: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) started_ms: UnixMillis,
+pub(crate) struct State {
+    pub(crate) started_ms: UnixMillis,
     /// Seconds since the start.
-    pub(super) seconds: u64,
-    pub(super) policies: Vec<PolicyState>,
-    pub(super) decisions: VecDeque<Decision>,
+    pub(crate) seconds: u64,
+    pub(crate) policies: Vec<PolicyState>,
+    pub(crate) decisions: VecDeque<Decision>,
     next_decision: u64,
-    pub(super) publication: u64,
+    pub(crate) publication: u64,
     /// How many times all targets are there.
-    pub(super) copies: usize,
-    pub(super) subscribers: Vec<SyncSender<()>>,
+    pub(crate) copies: usize,
+    pub(crate) subscribers: Vec<SyncSender<()>>,
 }
 
 impl State {
-    pub(super) fn new(started_ms: UnixMillis) -> Self {
+    pub(crate) fn new(started_ms: UnixMillis) -> Self {
         let policy = |name, matches, does, mode| PolicyState {
             name,
             matches,
@@ -77,12 +77,12 @@ impl State {
         }
     }
 
-    pub(super) fn now_ms(&self) -> UnixMillis {
+    pub(crate) fn now_ms(&self) -> UnixMillis {
         self.started_ms + self.seconds * 1000
     }
 
     /// One second passes.
-    pub(super) fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.seconds += 1;
         for index in 0..self.policies.len() {
             if self.suspended(&self.policies[index]).is_none() {
@@ -129,7 +129,7 @@ impl State {
         self.add_decision(profile.policy, Some(profile.name), kind, bytes, why);
     }
 
-    pub(super) fn add_decision(
+    pub(crate) fn add_decision(
         &mut self,
         policy: &str,
         target: Option<&str>,
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// Figures have changed.
-    pub(super) fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.publication += 1;
         self.wake();
     }
@@ -186,13 +186,13 @@ impl State {
     }
 
     /// For how long the policy of a target has acted.
-    pub(super) fn acting_s(&self, profile: &Profile) -> u64 {
+    pub(crate) fn acting_s(&self, profile: &Profile) -> u64 {
         self.policy(profile.policy)
             .filter(|policy| policy.mode == Mode::Act)
             .map_or(0, |policy| policy.acting_s)
     }
 
-    pub(super) fn targets(&self) -> Targets {
+    pub(crate) fn targets(&self) -> Targets {
         Targets {
             schema: SCHEMA,
             time_ms: self.now_ms(),
@@ -242,7 +242,7 @@ impl State {
         }
     }
 
-    pub(super) fn policies(&self) -> Policies {
+    pub(crate) fn policies(&self) -> Policies {
         Policies {
             schema: SCHEMA,
             policies: self.policies.iter().map(|policy| self.describe(policy)).collect(),
@@ -277,7 +277,7 @@ impl State {
         }
     }
 
-    pub(super) fn ledger_rows(&self) -> Vec<LedgerRow> {
+    pub(crate) fn ledger_rows(&self) -> Vec<LedgerRow> {
         let row = |profile: &Profile| {
             let mut row = self.ledger_row(profile);
             super::days::add_before(&mut row, profile);
@@ -287,7 +287,7 @@ impl State {
     }
 
     /// The sums since the start.
-    pub(super) fn ledger_row(&self, profile: &Profile) -> LedgerRow {
+    pub(crate) fn ledger_row(&self, profile: &Profile) -> LedgerRow {
         let acting_s = self.acting_s(profile);
         let bytes = profile.paged_out(acting_s) + (acting_s << 16);
         let named = |name: &str, bytes| NamedBytes {

@@ -130,8 +130,8 @@ impl Source for Agent {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+    use thermo_fake_agent::FakeAgent;
     use thermo_web::client::Address;
-    use thermo_web::fake::FakeAgent;
     use thermo_web::{Server, ServerConfig};
 
     use super::*;

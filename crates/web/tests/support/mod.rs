@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use thermo_web::fake::FakeAgent;
+use thermo_fake_agent::FakeAgent;
 use thermo_web::{Server, ServerConfig};
 
 pub const READ_TOKEN: &str = "read-0123456789abcdef0123";
