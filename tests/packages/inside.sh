@@ -63,12 +63,12 @@ ready() { curl_unix /readyz; }
 curl_unix() { # PATH
     python3 - "$1" <<'PYTHON'
 import socket, sys
-door = socket.socket(socket.AF_UNIX)
-door.settimeout(30)
-door.connect("/run/thermo/agent.sock")
-door.sendall(f"GET {sys.argv[1]} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+connection = socket.socket(socket.AF_UNIX)
+connection.settimeout(30)
+connection.connect("/run/thermo/agent.sock")
+connection.sendall(f"GET {sys.argv[1]} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
 answer = b""
-while part := door.recv(65536):
+while part := connection.recv(65536):
     answer += part
 text = answer.decode()
 print(text)
@@ -186,10 +186,10 @@ nbd_is_started_by_its_socket() {
     check nbd_socket_starts systemctl start thermo-nbd.socket
     cat >nbd.py <<'PYTHON'
 import socket
-door = socket.socket(socket.AF_UNIX)
-door.settimeout(60)
-door.connect("/run/thermo-nbd.sock")
-greeting = door.recv(18)
+connection = socket.socket(socket.AF_UNIX)
+connection.settimeout(60)
+connection.connect("/run/thermo-nbd.sock")
+greeting = connection.recv(18)
 assert greeting[:16] == b"NBDMAGICIHAVEOPT", greeting
 PYTHON
     check nbd_greets_its_first_client python3 nbd.py

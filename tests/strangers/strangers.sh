@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hostile clients at every door. See strangers.py.
+# Hostile clients of every interface. See strangers.py.
 # Usage: tests/strangers/strangers.sh [--seconds N]; THERMO=PROGRAM and THERMO_NBD=PROGRAM choose a build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -489,8 +489,8 @@ pub enum Refusal {
     Unavailable(String),
 }
 
-/// The agent, as its doors see it. Calls return at once: they read the last published figures, or hand an
-/// order to the agent and wait for its answer. Reading the past takes longer.
+/// The agent, as the HTTP server uses it. Calls return at once: they read the last published figures, or send
+/// a request to the agent and wait for its answer. Reading the past takes longer.
 pub trait Service: Send + Sync + 'static {
     /// The targets now.
     fn targets(&self) -> Targets;

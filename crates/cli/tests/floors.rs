@@ -1,5 +1,5 @@
-//! The floors of the architecture: a crate uses only crates on lower floors. ARCHITECTURE.md has the same
-//! table.
+//! The floors of the architecture: a crate uses only crates on lower floors, as the table in ARCHITECTURE.md
+//! says.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::collections::BTreeMap;
@@ -7,28 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Crates of the product, lowest floor first. A crate uses no crate of its own floor.
-const FLOORS: &[&[&str]] = &[
-    &["units"],
-    &["engine", "kernel"],
-    &[
-        "pagetable",
-        "inject",
-        "term",
-        "sim",
-        "recording",
-        "schemes",
-        "compress",
-        "fleet",
-    ],
-    &["targets", "report", "manual"],
-    &["backends", "actions", "forecast"],
-    &["runtime"],
-    &["agent", "damonfs"],
-    &["web"],
-    &["top"],
-    &["cli", "capi", "upload"],
-];
+const ARCHITECTURE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md"));
 
 /// Crates below block/, and the crates that each may use.
 const BLOCK: &[(&str, &[&str])] = &[
@@ -41,6 +20,7 @@ const BLOCK: &[(&str, &[&str])] = &[
 const LAB: &[(&str, &[&str])] = &[
     ("workload", &[]),
     ("experiments", &["workload"]),
+    ("fake-agent", &[]),
     ("fleet-sim", &[]),
     ("lab", &["workload", "experiments", "fleet-sim"]),
 ];
@@ -48,8 +28,13 @@ const LAB: &[(&str, &[&str])] = &[
 /// The fuzz targets may use every library but those for C.
 const FUZZ: &str = "fuzz";
 
-fn floor(name: &str) -> Option<usize> {
-    FLOORS.iter().position(|floor| floor.contains(&name))
+/// The floor of a crate of the product: the row `| FLOOR | `NAME` | … |` of the table.
+fn floor(name: &str) -> Option<u32> {
+    let row = ARCHITECTURE.lines().find_map(|line| {
+        let (floor, rest) = line.strip_prefix("| ")?.split_once(" | `")?;
+        rest.starts_with(&format!("{name}` |")).then_some(floor)
+    });
+    row?.parse().ok()
 }
 
 /// Whether crate `name` may use crate `used`.

@@ -13,7 +13,7 @@ use crate::refusal::{Call, Refusal};
 
 /// The result for one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AdviceOutcome {
     /// The whole range was advised.
     Done,
     /// The kernel refused the range with this error number; 0: a part was advised, without an error.
@@ -22,7 +22,7 @@ pub enum Outcome {
     NotTried,
 }
 
-impl Outcome {
+impl AdviceOutcome {
     /// True if the reason applies to the whole process: it has ended, may not be given `advice`, or does not
     /// answer.
     #[must_use]
@@ -48,25 +48,25 @@ pub fn madvise_batch(
     advice: Advice,
     max_bytes: Bytes,
     stop: &mut dyn FnMut(Bytes) -> bool,
-) -> Vec<Outcome> {
-    let mut outcomes = vec![Outcome::NotTried; ranges.len()];
+) -> Vec<AdviceOutcome> {
+    let mut outcomes = vec![AdviceOutcome::NotTried; ranges.len()];
     let (mut next, mut advised) = (0, Bytes::ZERO);
     while next < ranges.len() && !stop(advised) {
         let call = &ranges[next..][..call_len(&ranges[next..], max_bytes)];
         let refused = match process_madvise(pidfd, call, advice) {
             Ok(bytes) => {
                 let whole = whole_ranges(call, bytes);
-                outcomes[next..next + whole].fill(Outcome::Done);
+                outcomes[next..next + whole].fill(AdviceOutcome::Done);
                 advised += call[..whole].iter().map(AddrRange::len).sum::<Bytes>();
                 next += whole;
                 if whole > 0 {
                     continue;
                 }
-                Outcome::Refused(0)
+                AdviceOutcome::Refused(0)
             }
             // Interrupted by a signal before the first range.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => Outcome::Refused(Refusal::new(Call::Madvise(advice), &error).errno),
+            Err(error) => AdviceOutcome::Refused(Refusal::new(Call::Madvise(advice), &error).errno),
         };
         if refused.is_process_wide(advice) {
             outcomes[next..].fill(refused);
@@ -172,7 +172,7 @@ mod tests {
             madvise_batch(&ours, &ranges, Advice::Cold, most, stop)
         };
         let outcomes = advise(MAX_BYTES, &mut |_| false);
-        if outcomes[0] == Outcome::Refused(libc::EPERM) {
+        if outcomes[0] == AdviceOutcome::Refused(libc::EPERM) {
             assert!(
                 outcomes
                     .iter()
@@ -181,12 +181,18 @@ mod tests {
             eprintln!("SKIP: process_madvise needs CAP_SYS_NICE");
             return;
         }
-        let refused = Outcome::Refused(libc::ENOMEM);
-        let expected = [refused, Outcome::Done, Outcome::Done, refused, Outcome::Done];
+        let refused = AdviceOutcome::Refused(libc::ENOMEM);
+        let expected = [
+            refused,
+            AdviceOutcome::Done,
+            AdviceOutcome::Done,
+            refused,
+            AdviceOutcome::Done,
+        ];
         assert_eq!(outcomes, expected);
         let outcomes = advise(Bytes(4096), &mut |advised| advised >= Bytes(8192));
         assert_eq!(outcomes[..3], expected[..3]);
-        assert_eq!(outcomes[3..], [Outcome::NotTried; 2]);
+        assert_eq!(outcomes[3..], [AdviceOutcome::NotTried; 2]);
         drop(memory);
     }
 

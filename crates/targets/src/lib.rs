@@ -30,4 +30,4 @@ pub use page_inspector::{Inspector, PageInspector, PageView};
 pub use process::{Process, Processes};
 pub use reread::Reread;
 pub use spec::TargetSpec;
-pub use tracked_processes::TrackedProcesses;
+pub use tracked_processes::{OTHER_FILES, TrackedProcesses};

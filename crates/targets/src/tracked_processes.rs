@@ -85,8 +85,9 @@ struct MappedMemory {
     aliases: Vec<Alias>,
 }
 
-/// Open files that are not pidfds of targets, including the iterators of the BPF program.
-const OTHER_FILES: usize = 64 + thermo_pagetable::MAX_OPEN_FILES;
+/// Open files that are not pidfds of targets: up to 257 of the BPF program that reads page tables
+/// (`thermo_pagetable::MAX_OPEN_FILES`), and our own.
+pub const OTHER_FILES: usize = 64 + 257;
 
 impl TrackedProcesses {
     /// Checks `spec`. There are no targets before the first [`TrackedProcesses::update`].

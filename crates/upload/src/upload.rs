@@ -73,7 +73,7 @@ impl Uploader {
         Ok(left.len())
     }
 
-    /// Moves files until the program shall end. Looks for new ones `every` so often.
+    /// Uploads until interrupted, scanning every `every`.
     pub fn run(&mut self, every: Duration) {
         while !interrupt::requested() {
             let (moved, result) = self.move_waiting();
@@ -130,7 +130,7 @@ impl Uploader {
     }
 }
 
-/// Waits, at most until the program shall end.
+/// Waits, at most until interrupted.
 fn rest(time: Duration) {
     let end = Instant::now() + time;
     while !interrupt::requested() {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use thermo_engine::ops::{Applied, Skip};
 use thermo_kernel::ProcError;
-use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
+use thermo_kernel::madvise_batch::{AdviceOutcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps::{self, Mapping};
 use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
 use thermo_kernel::refusal::{Call, Cause, Refusal};
@@ -56,7 +56,7 @@ struct MergedRange {
 struct Part {
     plan: usize,
     range: AddrRange,
-    outcome: Outcome,
+    outcome: AdviceOutcome,
     /// Advise the part again in the second batch.
     again: bool,
     /// The part is known to lie in a mapping whose memory can be locked.
@@ -91,7 +91,7 @@ impl Advisor<'_> {
         let mut is_whole = vec![true; plans.len()];
         for (merged, outcome) in merged.iter().zip(&outcomes) {
             match outcome {
-                Outcome::Done => before += merged.range.len(),
+                AdviceOutcome::Done => before += merged.range.len(),
                 _ => is_whole[merged.first..=merged.last].fill(false),
             }
         }
@@ -116,7 +116,7 @@ impl Advisor<'_> {
         dry: &DryKernel<'_>,
         ranges: &[AddrRange],
         stop: &mut dyn FnMut(Bytes) -> bool,
-    ) -> Vec<Outcome> {
+    ) -> Vec<AdviceOutcome> {
         if self.dry_run {
             return dry.madvise_batch(ranges, self.advice, stop);
         }
@@ -133,7 +133,7 @@ impl Advisor<'_> {
     fn parts(
         &self,
         merged: &[MergedRange],
-        outcomes: &[Outcome],
+        outcomes: &[AdviceOutcome],
         plans: &[RangePlan],
         is_whole: &[bool],
     ) -> Vec<Part> {
@@ -175,18 +175,18 @@ impl Advisor<'_> {
             ..part
         };
         match part.outcome {
-            Outcome::Refused(_)
+            AdviceOutcome::Refused(_)
                 if self.advice == Advice::Collapse
                     && !part.outcome.is_process_wide(self.advice)
                     && part.range.len() > HUGE_PAGE =>
             {
                 parts.extend(range_ops::pieces(&[part.range], HUGE_PAGE).map(again));
             }
-            Outcome::Refused(0 | libc::EINVAL | libc::ENOMEM) if self.advice != Advice::Collapse => {
+            AdviceOutcome::Refused(0 | libc::EINVAL | libc::ENOMEM) if self.advice != Advice::Collapse => {
                 let mappings = match mappings() {
                     Ok(mappings) => mappings,
                     Err(errno) => {
-                        let outcome = Outcome::Refused(errno);
+                        let outcome = AdviceOutcome::Refused(errno);
                         return parts.push(Part { outcome, ..part });
                     }
                 };
@@ -199,7 +199,7 @@ impl Advisor<'_> {
                         ..again(range)
                     });
                 }
-                let outcome = Outcome::Refused(libc::ENOMEM);
+                let outcome = AdviceOutcome::Refused(libc::ENOMEM);
                 let holes = range_ops::without(&[part.range], &mapped).into_iter();
                 parts.extend(holes.map(|range| Part {
                     range,
@@ -208,7 +208,7 @@ impl Advisor<'_> {
                 }));
             }
             // The kernel may accept the part without the parts of other plans.
-            Outcome::Refused(_) if !part.outcome.is_process_wide(self.advice) && !is_all => {
+            AdviceOutcome::Refused(_) if !part.outcome.is_process_wide(self.advice) && !is_all => {
                 parts.push(again(part.range))
             }
             _ => parts.push(part),
@@ -227,12 +227,12 @@ impl Advisor<'_> {
         for part in parts {
             let applied = &mut plans[part.plan].applied;
             match part.outcome {
-                Outcome::Done => {
+                AdviceOutcome::Done => {
                     applied.applied += part.range.len();
                     part.range.coalesce_into(&mut done[part.plan]);
                 }
-                Outcome::Refused(errno) => self.skip_refused(errno, *part, &flags, applied),
-                Outcome::NotTried => applied.skip(why, part.range.len()),
+                AdviceOutcome::Refused(errno) => self.skip_refused(errno, *part, &flags, applied),
+                AdviceOutcome::NotTried => applied.skip(why, part.range.len()),
             }
         }
         let kept = plans.iter_mut().zip(done).zip(is_whole);

@@ -1,6 +1,6 @@
 //! Moves memory down on the LRU lists.
 //!
-//! The ranges of a process are advised together (`madvise_batch.rs`). Then every page is looked up in the
+//! The ranges of a process are advised together (`advisor.rs`). Then every page is looked up in the
 //! pagemap. The kernel does not expose LRU lists, so a page counts as applied if it was advised, is present,
 //! and is mapped only by the target.
 

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 
 use thermo_engine::access_tables::Backing;
-use thermo_kernel::madvise_batch::{Outcome, split_by_mapping};
+use thermo_kernel::madvise_batch::{AdviceOutcome, split_by_mapping};
 use thermo_kernel::maps::Mapping;
 use thermo_kernel::move_pages::{self, PageStatus};
 use thermo_kernel::pagemap::Pagemap;
@@ -47,11 +47,11 @@ impl<'a> DryKernel<'a> {
         ranges: &[AddrRange],
         advice: Advice,
         stop: &mut dyn FnMut(Bytes) -> bool,
-    ) -> Vec<Outcome> {
-        let mut outcomes = vec![Outcome::NotTried; ranges.len()];
+    ) -> Vec<AdviceOutcome> {
+        let mut outcomes = vec![AdviceOutcome::NotTried; ranges.len()];
         if let Err(error) = process_madvise::check(&self.process.pidfd, advice) {
             let refusal = Refusal::new(Call::Madvise(advice), &error);
-            outcomes.fill(Outcome::Refused(refusal.errno));
+            outcomes.fill(AdviceOutcome::Refused(refusal.errno));
             return outcomes;
         }
         let mut advised = Bytes::ZERO;
@@ -60,7 +60,7 @@ impl<'a> DryKernel<'a> {
                 break;
             }
             *outcome = self.madvise(*range, advice);
-            if *outcome == Outcome::Done {
+            if *outcome == AdviceOutcome::Done {
                 advised += range.len();
             }
         }
@@ -69,25 +69,25 @@ impl<'a> DryKernel<'a> {
 
     /// The kernel goes mapping by mapping: it stops at the first that does not take the advice, and reports a
     /// hole at the end.
-    fn madvise(&self, range: AddrRange, advice: Advice) -> Outcome {
+    fn madvise(&self, range: AddrRange, advice: Advice) -> AdviceOutcome {
         let mappings = match self.mappings(advice) {
             Ok(mappings) => mappings,
-            Err(errno) => return Outcome::Refused(errno),
+            Err(errno) => return AdviceOutcome::Refused(errno),
         };
         let mut mapped = Bytes::ZERO;
         for (vma, part) in split_by_mapping(range, mappings, |vma| vma.mapping.range) {
             if !takes(vma, advice) {
-                return Outcome::Refused(libc::EINVAL);
+                return AdviceOutcome::Refused(libc::EINVAL);
             }
             if advice == Advice::Collapse && vma.has_userfaultfd() && !self.is_populated(part) {
-                return Outcome::Refused(libc::EBUSY);
+                return AdviceOutcome::Refused(libc::EBUSY);
             }
             mapped += part.len();
         }
         if mapped == range.len() {
-            Outcome::Done
+            AdviceOutcome::Done
         } else {
-            Outcome::Refused(libc::ENOMEM)
+            AdviceOutcome::Refused(libc::ENOMEM)
         }
     }
 

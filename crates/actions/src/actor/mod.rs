@@ -33,6 +33,7 @@
 //! so it is skipped. A page that was never scanned is judged by its region. A `young` filter of the scheme
 //! replaces this check.
 
+mod advisor;
 mod cold;
 mod collapse;
 mod dry_run;
@@ -41,7 +42,6 @@ mod flag_journal;
 mod flags;
 mod huge;
 mod huge_state;
-mod madvise_batch;
 mod migrate;
 mod move_journal;
 mod net_guard;

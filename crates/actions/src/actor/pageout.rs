@@ -10,7 +10,7 @@ use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_kernel::process_madvise::{Advice, MAX_RANGES};
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
-use super::madvise_batch::{Advisor, call_bytes};
+use super::advisor::{Advisor, call_bytes};
 use super::net_guard::{Permit, split_off};
 use super::pagemap_stats::{PagemapStats, count_or_estimate, count_plans};
 use super::plan::{RangePlan, Task};

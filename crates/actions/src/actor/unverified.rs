@@ -6,8 +6,8 @@ use thermo_kernel::{lru_gen, process_vm};
 use thermo_targets::Process;
 use thermo_units::Addr;
 
+use super::advisor::Advisor;
 use super::dry_run::DryKernel;
-use super::madvise_batch::Advisor;
 use super::plan::{RangePlan, Task};
 use super::state::Actor;
 use super::touch;

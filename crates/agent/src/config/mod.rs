@@ -40,9 +40,9 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// How the past is kept; `None`: it is not.
     pub history: Option<HistoryConfig>,
-    /// What the fleet is told; `None`: nothing.
+    /// Export settings; `None`: off.
     pub export: Option<ExportConfig>,
-    /// The doors.
+    /// HTTP settings.
     pub http: HttpConfig,
     /// The description of applications (`thermo lifecycle`), if the agent follows their life cycle.
     pub lifecycle: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub struct HistoryConfig {
     pub every: Nanos,
 }
 
-/// What the fleet is told, and how often.
+/// Settings of the export of files for a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportConfig {
     /// Length of an interval: a row of each target. Whole seconds.
@@ -98,7 +98,7 @@ impl ExportConfig {
     }
 }
 
-/// The doors of the agent.
+/// Settings of the HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpConfig {
     /// The UNIX socket.

@@ -1,4 +1,4 @@
-//! What the fleet is told: the rows of each interval, in files of a window.
+//! The export of files for a fleet: the rows of each interval, in files of a window.
 //!
 //! [`Sums`] adds what happens between two intervals. [`Exporter`] makes rows of them and of what the targets
 //! hold, and keeps the rows of the window in one file, written anew at each interval: after a crash, at most

@@ -31,11 +31,11 @@ pub struct PodIdentity {
     pub pod: Option<Arc<Pod>>,
     /// The name of the container, if it has one and it is known.
     pub container_name: Option<String>,
-    /// What the kubelet has still to say.
+    /// Names not yet reported by the kubelet.
     pub awaits: Awaits,
 }
 
-/// What the kubelet has still to say of a process.
+/// Names of a process not yet reported by the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaits {
     /// Nothing: what it does not name has no name.

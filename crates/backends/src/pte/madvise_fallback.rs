@@ -8,7 +8,7 @@
 //! A mapping that is refused on its own is skipped for some passes (`uncleared_cache.rs`).
 
 use thermo_engine::scan::{ScanChunk, ScanResult};
-use thermo_kernel::madvise_batch::{Outcome, madvise_batch, split_by_mapping};
+use thermo_kernel::madvise_batch::{AdviceOutcome, madvise_batch, split_by_mapping};
 use thermo_kernel::maps;
 use thermo_kernel::process_madvise::{Advice, MAX_BYTES};
 use thermo_pagetable::{Entry, Folios};
@@ -83,7 +83,7 @@ impl PteTracker {
 
 /// Advises `MADV_COLD` on `ranges`. Returns whether the process is alive and may be advised, and the outcome
 /// for each range.
-pub(super) fn advise_cold(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Outcome>) {
+pub(super) fn advise_cold(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<AdviceOutcome>) {
     let outcomes = madvise_batch(&process.pidfd, ranges, Advice::Cold, MAX_BYTES, &mut |_| false);
     let is_alive = !outcomes
         .last()
@@ -97,7 +97,7 @@ fn advise_cold_refused(process: &Process, ranges: &[AddrRange]) -> (bool, Vec<Ad
     let refused = ranges
         .iter()
         .zip(outcomes)
-        .filter(|(_, outcome)| *outcome != Outcome::Done);
+        .filter(|(_, outcome)| *outcome != AdviceOutcome::Done);
     (is_alive, refused.map(|(range, _)| *range).collect())
 }
 

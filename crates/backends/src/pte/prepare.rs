@@ -2,7 +2,7 @@
 
 use thermo_engine::ops::Probe;
 use thermo_kernel::kpageflags::Flags;
-use thermo_kernel::madvise_batch::Outcome;
+use thermo_kernel::madvise_batch::AdviceOutcome;
 use thermo_kernel::pagemap::{Page, Pagemap};
 use thermo_pagetable::{Entry, Folios, Leaf};
 use thermo_targets::Process;
@@ -110,9 +110,10 @@ impl PteTracker {
         process: &Process,
         first: usize,
         range_of_probe: &[Option<usize>],
-        outcomes: &[Outcome],
+        outcomes: &[AdviceOutcome],
     ) {
-        let was_refused = |range: &Option<usize>| range.is_some_and(|range| outcomes[range] != Outcome::Done);
+        let was_refused =
+            |range: &Option<usize>| range.is_some_and(|range| outcomes[range] != AdviceOutcome::Done);
         let was_accessed = |entry: &Entry, range: &Option<usize>| match entry {
             Entry::Leaf(leaf) => leaf.level <= 1 && !was_refused(range) && leaf.was_accessed(),
             _ => false,

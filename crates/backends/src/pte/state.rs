@@ -30,6 +30,8 @@ pub(super) enum ProbeState {
     Unknown,
 }
 
+const _: () = assert!(thermo_pagetable::MAX_OPEN_FILES < thermo_targets::OTHER_FILES - 60);
+
 /// Tracker `pte`. See the module documentation.
 #[derive(Debug)]
 pub struct PteTracker {

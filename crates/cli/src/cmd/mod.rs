@@ -10,7 +10,6 @@ mod generate;
 mod hint;
 mod lifecycle;
 mod lru_sort;
-mod moved;
 mod pagein;
 mod reclaim;
 mod record;
@@ -61,12 +60,6 @@ enum Verb {
     Fs(fs::Fs),
     #[command(hide = true)]
     Gen(thermo_manual::Gen),
-    #[command(hide = true)]
-    Nbd(moved::Arguments),
-    #[command(hide = true)]
-    Workload(moved::Arguments),
-    #[command(hide = true)]
-    Eval(moved::Arguments),
 }
 
 impl Cli {
@@ -94,9 +87,6 @@ impl Cli {
             Verb::Lifecycle(verb) => verb.run(),
             Verb::Fs(verb) => verb.run(),
             Verb::Gen(verb) => verb.run(&generate::PROGRAM),
-            Verb::Nbd(_) => moved::to("nbd", "thermo-nbd"),
-            Verb::Workload(_) => moved::to("workload", "thermo-lab workload"),
-            Verb::Eval(_) => moved::to("eval", "thermo-lab"),
         }
     }
 }

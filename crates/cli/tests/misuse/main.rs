@@ -130,21 +130,6 @@ fn missing_command_gives_127_and_touches_no_file() {
 }
 
 #[test]
-fn moved_verbs_name_their_program() {
-    let folder = tempfile::tempdir().unwrap();
-    for (arguments, program) in [
-        (&["nbd"][..], "use `thermo-nbd`"),
-        (&["nbd", "--help"], "use `thermo-nbd`"),
-        (&["nbd", "--unix", "s", "--export", "a=b"], "use `thermo-nbd`"),
-        (&["nbd", "status", "--control", "c"], "use `thermo-nbd`"),
-        (&["eval", "reclaim", "--repeats", "3"], "use `thermo-lab`"),
-        (&["workload", "-q", "a.cfg"], "use `thermo-lab workload`"),
-    ] {
-        refused(folder.path(), arguments, program);
-    }
-}
-
-#[test]
 fn wrong_hints_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();

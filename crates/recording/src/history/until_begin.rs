@@ -1,4 +1,4 @@
-//! Skips what was before the begin of the part that is read, but keeps what holds at the begin.
+//! Drops records before the query's start, but keeps the state at the start.
 
 use std::collections::BTreeMap;
 

@@ -88,7 +88,7 @@ impl Run {
         failure.map_or(Ok(Exit::Interrupted), |error| Err(error.into()))
     }
 
-    /// The doors: those of the configuration, with what the flags change.
+    /// The HTTP settings of the configuration, with what the flags change.
     fn web(&self, config: &HttpConfig) -> anyhow::Result<ServerConfig> {
         let inherited = activation::sockets(|name| std::env::var(name).ok())?;
         let socket = self.socket.clone().unwrap_or_else(|| config.socket.clone());
