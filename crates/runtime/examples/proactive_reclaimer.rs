@@ -11,8 +11,9 @@ use std::time::Duration;
 use thermo_actions::preset::Reclaim;
 use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::{Attrs, Context, Event, Scheme};
+use thermo_runtime::Vaddr;
+use thermo_runtime::host::Host;
 use thermo_runtime::kdamond::{Kdamond, Parts};
-use thermo_runtime::{Vaddr, best_tracker};
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{Bytes, Nanos};
 
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     spec.layout = LayoutRule::Mappings;
     let targets = TrackedProcesses::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), false);
-    let ops = Vaddr::new(root, targets, best_tracker(root, 1), actor);
+    let ops = Vaddr::new(root, targets, Host::probe().open_own_tracker(1)?.tracker, actor);
     let sink = |event: &Event<'_>| match event {
         Event::SchemeApplied { stats, .. } => println!("{} of {} tried", stats.sz_applied, stats.sz_tried),
         Event::Warning { text, .. } => eprintln!("{text}"),

@@ -12,8 +12,9 @@ use thermo_actions::{Actor, PageoutLimits};
 use thermo_engine::access_tables::age_bucket;
 use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::{AccessTables, Attrs, Context, Event};
+use thermo_runtime::Vaddr;
+use thermo_runtime::host::Host;
 use thermo_runtime::kdamond::{Kdamond, Parts};
-use thermo_runtime::{Vaddr, best_tracker};
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{Bytes, Nanos};
 
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let targets = TrackedProcesses::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), true);
-    let ops = Vaddr::new(root, targets, best_tracker(root, 1), actor);
+    let ops = Vaddr::new(root, targets, Host::probe().open_own_tracker(1)?.tracker, actor);
 
     // Called for each event. Totals come from the access tables, which count every page; regions are
     // averages.

@@ -16,8 +16,9 @@ use thermo_engine::{Action, Attrs, Context, Scheme};
 use thermo_kernel::clock;
 use thermo_recording::history::Clocks;
 use thermo_recording::model::Record;
+use thermo_runtime::Vaddr;
+use thermo_runtime::host::{Host, OwnTracker};
 use thermo_runtime::kdamond::{CpuTime, ExitReason, Kdamond, Parts};
-use thermo_runtime::{Vaddr, named_best_tracker};
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::Nanos;
 
@@ -112,7 +113,19 @@ impl Worker {
             .set_schemes(schemes(config, mode))
             .map_err(|error| impossible(&error))?;
         context.set_keeps_ages(mode != Mode::Act);
-        let (tracker_name, mut tracker) = named_best_tracker(root, u64::from(number));
+        let opened = Host::probe().open_own_tracker(u64::from(number));
+        let OwnTracker {
+            mut tracker,
+            name: tracker_name,
+            reason: tracker_reason,
+            is_substitute,
+        } = opened.map_err(|error| impossible(&error))?;
+        if is_substitute {
+            thermo_kernel::message!(
+                "thermo: policy {}: tracker {tracker_name}: {tracker_reason}",
+                config.name
+            );
+        }
         let can_scan = tracker.can_scan();
         check_actions(config, mode, can_scan)?;
         if config

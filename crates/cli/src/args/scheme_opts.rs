@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use thermo_actions::{HugeOptions, PageoutLimits};
 use thermo_engine::Scheme;
+use thermo_runtime::host::Host;
 use thermo_units::{Permille, SharePerMinute, UnitError, printable};
 
 use crate::scheme_file;
-use crate::session::Host;
 
 /// Schemes and their limits.
 #[derive(Debug, Clone, clap::Args)]

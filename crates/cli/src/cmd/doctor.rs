@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 use thermo_backends::offload;
 use thermo_kernel::FileError;
 use thermo_kernel::leftovers::{self, OrphanedNote};
+use thermo_runtime::host::Host;
 use thermo_term::exit::Exit;
 use thermo_term::output;
 use thermo_units::printable;
-
-use crate::session::Host;
 
 /// List the trackers and actions that this machine supports, and why it does not support the others.
 ///

@@ -7,7 +7,6 @@
 
 mod cgroup_wait;
 mod distinct_bytes;
-mod host;
 mod net_savings;
 mod plan;
 mod progress;
@@ -20,7 +19,6 @@ mod teardown;
 mod totals;
 
 pub use distinct_bytes::DistinctBytes;
-pub use host::{Host, Requirements};
 pub use net_savings::{NetSavings, add_savings_to_json};
 pub use plan::{Done, Migration, Plan, Tuning};
 pub use progress::Progress;

@@ -13,17 +13,15 @@ use thermo_kernel::{clock, signals, subreaper, uname};
 use thermo_recording::model::{self, Metadata, SCHEMA};
 use thermo_recording::{Recorder, Writer};
 use thermo_runtime::Vaddr;
+use thermo_runtime::host::{Backend, Host, Requirements, Selected};
 use thermo_targets::{TargetError, TargetSpec, TrackedProcesses};
 use thermo_term::interrupt;
-use thermo_units::{Bytes, Nanos};
+use thermo_units::{Bytes, Nanos, printable};
 
 use super::cgroup_wait::CgroupWait;
-use super::host::{Backend, Requirements, Selected};
 use super::scheme_activity::SchemeActivity;
 use super::totals::TotalsReader;
-use super::{
-    EndReason, Host, Outcome, ReadSettings, Reloader, RunParams, SessionSink, Settings, scheme_inputs,
-};
+use super::{EndReason, Outcome, ReadSettings, Reloader, RunParams, SessionSink, Settings, scheme_inputs};
 use crate::args::{Limits, Monitoring, Targets};
 use crate::privileges::SessionNeeds;
 use crate::{launch, privileges};
@@ -173,7 +171,10 @@ impl Plan {
         if !has_swap {
             warn_of_missing_swap(&self.schemes);
         }
-        selected.report(self.monitoring.verbose);
+        if self.monitoring.verbose || selected.is_substitute {
+            let (name, reason) = (selected.name, printable(&selected.reason));
+            thermo_kernel::message!("thermo: tracker {name}: {reason}");
+        }
         Ok((context, selected))
     }
 

@@ -16,17 +16,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
+use thermo_backends::Tracker;
 use thermo_backends::smaps::Smaps;
 use thermo_damonfs::{ControlFiles, DebugfsFiles, Engine, Mounted, SysfsFiles, TrackerFactory};
 use thermo_kernel::clock;
-use thermo_runtime::best_tracker;
+use thermo_runtime::host::{Host, Requirements};
 use thermo_targets::{TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 use thermo_units::printable;
 
 use crate::args::candidates;
 use crate::privileges;
-use crate::session::{Host, Requirements};
 
 /// Provide DAMON's control files, backed by this engine, so that damo and other tools for DAMON work
 /// unchanged.
@@ -150,12 +150,12 @@ impl Fs {
 
     fn tracker_factory(&self) -> anyhow::Result<TrackerFactory> {
         Ok(match self.tracker.as_str() {
-            "auto" => Box::new(|| best_tracker(Path::new("/"), seed())),
-            "smaps" => Box::new(|| Box::new(Smaps::new(Path::new("/"), seed()))),
+            "auto" => Box::new(own_tracker),
+            "smaps" => Box::new(smaps),
             "pte" => {
-                // An error here has the reason. `best_tracker` prefers pte, so it selects pte afterwards.
+                // An error here has the reason. Where pte can be opened, it is the best tracker.
                 Host::probe().open_tracker("pte", 0, Requirements::default())?;
-                Box::new(|| best_tracker(Path::new("/"), seed()))
+                Box::new(own_tracker)
             }
             other => bail!("{other} is not a tracker for control files: use auto, pte or smaps"),
         })
@@ -164,6 +164,17 @@ impl Fs {
 
 fn warn(warning: &str) {
     thermo_kernel::message!("thermo: {}", printable(warning));
+}
+
+/// The best tracker of this host.
+fn own_tracker() -> Box<dyn Tracker + Send> {
+    let opened = Host::probe().open_own_tracker(seed());
+    // Without any tracker, the control files say that nothing is known of the accesses.
+    opened.map_or_else(|_| smaps(), |own| own.tracker)
+}
+
+fn smaps() -> Box<dyn Tracker + Send> {
+    Box::new(Smaps::new(Path::new("/"), seed()))
 }
 
 fn seed() -> u64 {

@@ -10,13 +10,13 @@ use thermo_engine::budget::{CpuShare, MethodPolicy};
 use thermo_engine::{Attrs, Context, Event, Sink, TargetId};
 use thermo_kernel::clock;
 use thermo_runtime::Vaddr;
+use thermo_runtime::host::Host;
 use thermo_runtime::kdamond::{ExitReason, Kdamond, Parts};
 use thermo_targets::TrackedProcesses;
 use thermo_term::interrupt;
 use thermo_units::{AddrRange, Bytes, Nanos};
 
 use super::POLL;
-use crate::session::Host;
 
 /// CPU budget: 10 % of a CPU, because monitoring is short and the user waits for it.
 const SHARE: CpuShare = CpuShare(100_000);
@@ -84,7 +84,7 @@ impl FirstPasses {
 pub fn find_idle(processes: TrackedProcesses, host: Host, time: Nanos) -> anyhow::Result<IdleMemory> {
     let attrs = attrs(time);
     attrs.check()?;
-    let tracker = host.open_own_tracker(1)?;
+    let tracker = host.open_own_tracker(1)?.tracker;
     let policy = match tracker.can_scan() {
         true => MethodPolicy::Scan,
         false => MethodPolicy::FixedIntervals,

@@ -20,6 +20,7 @@ use thermo_backends::PteTracker;
 use thermo_engine::Action;
 use thermo_engine::ops::Skip;
 use thermo_kernel::cgroup::Group;
+use thermo_runtime::host::Host;
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 use thermo_term::interrupt;
@@ -27,7 +28,6 @@ use thermo_units::{AddrRange, Bytes, Nanos, printable};
 
 use crate::args::{candidates, number};
 use crate::privileges;
-use crate::session::Host;
 
 /// How often Ctrl-C is checked.
 const POLL: Duration = Duration::from_millis(20);

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use thermo_actions::hint::ResidentChunks;
 use thermo_agent::lifecycle::AccessProbe;
+use thermo_runtime::host::Host;
 use thermo_targets::{LayoutRule, TargetSpec, TrackedProcesses};
 use thermo_units::{AddrRange, Bytes, Nanos, Permille};
 
 use crate::cmd::hint::find_idle;
-use crate::session::Host;
 
 /// Monitors with the best tracker of this host.
 struct TrackerAccesses;

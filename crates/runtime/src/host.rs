@@ -2,16 +2,75 @@
 
 use std::path::Path;
 
-use anyhow::{anyhow, bail, ensure};
 use thermo_backends::host::{self, ActionReport, HostFacts, PteOpened, TrackerReport};
 use thermo_backends::idle::{Idle, Paddr};
-use thermo_backends::offload::Claim;
+use thermo_backends::offload::{Claim, ClaimError};
 use thermo_backends::smaps::Smaps;
 use thermo_backends::{PteTracker, Tracker, offload};
 use thermo_engine::{Action, Scheme};
-use thermo_units::{Nanos, printable};
+use thermo_kernel::FileError;
+use thermo_units::Nanos;
+
+/// Why no tracker can be opened, or an action not be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// No tracker has this name.
+    #[error("{name} is not a tracker: use auto, {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names of all trackers.
+        known: String,
+    },
+    /// The tracker does not work on this host.
+    #[error("tracker {name} cannot be used here, use --tracker auto for the best available one: {reason}")]
+    Unavailable {
+        /// The tracker.
+        name: &'static str,
+        /// The reason.
+        reason: String,
+    },
+    /// The tracker does not meet the requirements of the session.
+    #[error(
+        "tracker {name} cannot be used for this: {reason}. Use --tracker auto for the best available one"
+    )]
+    Unsuitable {
+        /// The tracker.
+        name: &'static str,
+        /// The reason.
+        reason: String,
+    },
+    /// No tracker works on this host.
+    #[error("no tracker can be used here ({reasons})")]
+    NoTracker {
+        /// Each tracker with its reason.
+        reasons: String,
+    },
+    /// The tracker cannot monitor memory that several processes map.
+    #[error("tracker {name} cannot monitor shared memory: leave --shared out, or use --tracker pte")]
+    NoSharedMemory {
+        /// The tracker.
+        name: &'static str,
+    },
+    /// The action does not work on this host.
+    #[error("{action} cannot be done here: {reason}. Use --best-effort to run without it")]
+    Unsupported {
+        /// The action.
+        action: Action,
+        /// The reason.
+        reason: String,
+    },
+    /// The kernel's DAMON is in use.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The idle-page bitmap cannot be opened.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
 
 /// One probe of the host.
+#[derive(Debug)]
 pub struct Host {
     /// Facts read from the kernel.
     pub facts: HostFacts,
@@ -41,11 +100,24 @@ pub struct Selected {
     /// Why it was selected, in words.
     pub reason: String,
     /// Whether it replaces the usual tracker (`pte`), which cannot be used.
-    is_substitute: bool,
+    pub is_substitute: bool,
+}
+
+/// A tracker that our engine drives.
+pub struct OwnTracker {
+    /// The tracker itself.
+    pub tracker: Box<dyn Tracker + Send>,
+    /// Its name.
+    pub name: &'static str,
+    /// Why it was selected, in words.
+    pub reason: String,
+    /// Whether it replaces the usual tracker (`pte`), which cannot be used.
+    pub is_substitute: bool,
 }
 
 impl Selected {
     /// Whether the kernel's DAMON monitors and applies schemes.
+    #[must_use]
     pub const fn is_offloaded(&self) -> bool {
         matches!(self.backend, Backend::Kernel(_))
     }
@@ -54,17 +126,15 @@ impl Selected {
     ///
     /// # Errors
     /// The tracker cannot monitor shared memory.
-    pub fn walk_shared(&mut self, max_time: Nanos) -> anyhow::Result<()> {
+    pub fn walk_shared(&mut self, max_time: Nanos) -> Result<(), HostError> {
         let supported = match &mut self.backend {
             Backend::Tracker(tracker) => tracker.enable_shared_walks(max_time),
             Backend::Kernel(_) | Backend::Physical(_) => false,
         };
-        ensure!(
-            supported,
-            "tracker {} cannot monitor shared memory: leave --shared out, or use --tracker pte",
-            self.name
-        );
-        Ok(())
+        match supported {
+            true => Ok(()),
+            false => Err(HostError::NoSharedMemory { name: self.name }),
+        }
     }
 
     /// Makes the tracker keep active pages active, for schemes that sort the LRU lists.
@@ -74,14 +144,8 @@ impl Selected {
         }
     }
 
-    /// Prints the tracker and the reason: with `--verbose`, or when it is a substitute.
-    pub fn report(&self, verbose: bool) {
-        if verbose || self.is_substitute {
-            thermo_kernel::message!("thermo: tracker {}: {}", self.name, printable(&self.reason));
-        }
-    }
-
     /// Whether the tracker can scan every page.
+    #[must_use]
     pub fn can_scan(&self) -> bool {
         match &self.backend {
             Backend::Tracker(tracker) => tracker.can_scan(),
@@ -103,6 +167,7 @@ pub struct Requirements<'a> {
 
 impl Host {
     /// Probes this machine.
+    #[must_use]
     pub fn probe() -> Self {
         let facts = HostFacts::gather(Path::new("/"));
         let opened = PteTracker::new();
@@ -119,6 +184,7 @@ impl Host {
     }
 
     /// The tracker that is used when none is named.
+    #[must_use]
     pub fn default_tracker(&self) -> Option<&'static str> {
         host::default_tracker(&self.trackers)
     }
@@ -133,7 +199,7 @@ impl Host {
         name: &str,
         seed: u64,
         requirements: Requirements<'_>,
-    ) -> anyhow::Result<Selected> {
+    ) -> Result<Selected, HostError> {
         let (report, rejected) = match name {
             "auto" => self.best(requirements).ok_or_else(|| self.none_available())?,
             name => (self.named(name, requirements)?, String::new()),
@@ -147,7 +213,7 @@ impl Host {
             // The claim is released on drop, so also when the session does not start.
             ("kdamond", _) => Backend::Kernel(Claim::take(Path::new("/"))?),
             ("paddr", _) => Backend::Physical(Box::new(Paddr::new(Path::new("/"))?)),
-            _ => bail!("tracker {name} cannot be opened: use --tracker auto"),
+            (name, _) => return Err(HostError::Unavailable { name, reason }),
         };
         Ok(Selected {
             backend,
@@ -157,21 +223,26 @@ impl Host {
         })
     }
 
-    /// Opens the best tracker that our engine drives, for monitoring without schemes.
+    /// Opens the best tracker that our engine drives.
     ///
     /// # Errors
     /// No such tracker is available.
-    pub fn open_own_tracker(self, seed: u64) -> anyhow::Result<Box<dyn Tracker + Send>> {
+    pub fn open_own_tracker(self, seed: u64) -> Result<OwnTracker, HostError> {
         let requirements = Requirements {
             schemes: &[],
             own_context: Some("does not report single access checks"),
             system: false,
         };
-        match self.open_tracker("auto", seed, requirements)?.backend {
-            Backend::Tracker(tracker) => Ok(tracker),
-            Backend::Kernel(_) | Backend::Physical(_) => {
-                bail!("only in-kernel DAMON is available, which cannot do this: `thermo doctor` says why")
-            }
+        let selected = self.open_tracker("auto", seed, requirements)?;
+        let (name, reason) = (selected.name, selected.reason);
+        match selected.backend {
+            Backend::Tracker(tracker) => Ok(OwnTracker {
+                tracker,
+                name,
+                reason,
+                is_substitute: selected.is_substitute,
+            }),
+            Backend::Kernel(_) | Backend::Physical(_) => Err(HostError::Unsuitable { name, reason }),
         }
     }
 
@@ -193,27 +264,24 @@ impl Host {
         None
     }
 
-    fn named(&self, name: &str, requirements: Requirements<'_>) -> anyhow::Result<&TrackerReport> {
-        let known = || {
-            self.trackers
-                .iter()
-                .map(|report| report.name)
-                .collect::<Vec<_>>()
-                .join(", ")
+    fn named(&self, name: &str, requirements: Requirements<'_>) -> Result<&TrackerReport, HostError> {
+        let found = self.trackers.iter().find(|report| report.name == name);
+        let Some(report) = found else {
+            let known: Vec<&str> = self.trackers.iter().map(|report| report.name).collect();
+            return Err(HostError::Unknown {
+                name: name.to_owned(),
+                known: known.join(", "),
+            });
         };
-        let report = self.trackers.iter().find(|report| report.name == name);
-        let report = report.ok_or_else(|| anyhow!("{name} is not a tracker: use auto, {}", known()))?;
-        ensure!(
-            report.available,
-            "tracker {name} cannot be used here, use --tracker auto for the best available one: {}",
-            report.reason
-        );
-        if let Some(why) = self.unmet_requirement(name, requirements) {
-            bail!(
-                "tracker {name} cannot be used for this: {why}. Use --tracker auto for the best available one"
-            );
+        let name = report.name;
+        if !report.available {
+            let reason = report.reason.clone();
+            return Err(HostError::Unavailable { name, reason });
         }
-        Ok(report)
+        match self.unmet_requirement(name, requirements) {
+            Some(reason) => Err(HostError::Unsuitable { name, reason }),
+            None => Ok(report),
+        }
     }
 
     /// Why the tracker does not meet the requirements.
@@ -240,34 +308,31 @@ impl Host {
     ///
     /// # Errors
     /// The first action that is not supported, and why.
-    pub fn check_actions(&self, actions: impl IntoIterator<Item = Action>) -> anyhow::Result<()> {
-        for action in actions {
-            if let Some(report) = self.unsupported(action) {
-                bail!(
-                    "{action} cannot be done here: {}. Use --best-effort to run without it",
-                    report.reason
-                );
-            }
+    pub fn check_actions(&self, actions: impl IntoIterator<Item = Action>) -> Result<(), HostError> {
+        let mut unsupported = actions.into_iter().filter_map(|action| self.unsupported(action));
+        match unsupported.next() {
+            Some(report) => Err(HostError::Unsupported {
+                action: report.action,
+                reason: report.reason.clone(),
+            }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The report of `action` if the host does not support it.
+    #[must_use]
     pub fn unsupported(&self, action: Action) -> Option<&ActionReport> {
         self.actions
             .iter()
             .find(|report| report.action == action && !report.available)
     }
 
-    fn none_available(&self) -> anyhow::Error {
-        let reasons = self
-            .trackers
-            .iter()
-            .map(|report| format!("{}: {}", report.name, report.reason));
-        anyhow!(
-            "no tracker can be used here ({})",
-            reasons.collect::<Vec<_>>().join("; ")
-        )
+    fn none_available(&self) -> HostError {
+        let reason = |report: &TrackerReport| format!("{}: {}", report.name, report.reason);
+        let reasons: Vec<String> = self.trackers.iter().map(reason).collect();
+        HostError::NoTracker {
+            reasons: reasons.join("; "),
+        }
     }
 }
 
