@@ -154,6 +154,27 @@ impl Selected {
     }
 }
 
+impl OwnTracker {
+    /// Opens a further tracker of the same name. The host is not probed again: a program that serves DAMON's
+    /// control files itself would wait for its own answer.
+    ///
+    /// # Errors
+    /// The tracker cannot be opened any more.
+    pub fn open_another(name: &'static str, seed: u64) -> Result<Box<dyn Tracker + Send>, HostError> {
+        match name {
+            "pte" => match PteTracker::new() {
+                Ok(tracker) => Ok(Box::new(tracker)),
+                Err(error) => Err(HostError::Unavailable {
+                    name,
+                    reason: error.to_string(),
+                }),
+            },
+            "idle" => Ok(Box::new(Idle::new(Path::new("/"))?)),
+            _ => Ok(Box::new(Smaps::new(Path::new("/"), seed))),
+        }
+    }
+}
+
 /// Requirements of a session on its tracker, beyond monitoring.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Requirements<'a> {

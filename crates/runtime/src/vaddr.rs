@@ -11,13 +11,13 @@ use thermo_engine::ops::{CheckResult, NodeCount, Outcome, Probe, Request};
 use thermo_engine::scan::{Preparation, ScanChunk};
 use thermo_engine::scheme::{Destination, SystemMetric};
 use thermo_engine::{Action, Operations, OpsError, TargetId, TargetLayout};
-use thermo_targets::{TrackedProcesses, metric};
+use thermo_targets::{TargetSet, TrackedProcesses, metric};
 use thermo_units::{Addr, AddrRange, Nanos};
 
 /// Operations on address spaces of processes.
-pub struct Vaddr {
+pub struct Vaddr<T = TrackedProcesses> {
     root: PathBuf,
-    targets: TrackedProcesses,
+    targets: T,
     tracker: Box<dyn Tracker + Send>,
     actor: Actor,
     interference: Interference,
@@ -26,15 +26,10 @@ pub struct Vaddr {
     _announcement: Announcement,
 }
 
-impl Vaddr {
+impl<T: TargetSet> Vaddr<T> {
     /// Monitors `targets` with `tracker`, and applies actions to them with `actor`.
     #[must_use]
-    pub fn new(
-        root: &Path,
-        targets: TrackedProcesses,
-        tracker: Box<dyn Tracker + Send>,
-        actor: Actor,
-    ) -> Self {
+    pub fn new(root: &Path, targets: T, tracker: Box<dyn Tracker + Send>, actor: Actor) -> Self {
         Self {
             root: root.to_owned(),
             targets,
@@ -46,8 +41,21 @@ impl Vaddr {
         }
     }
 
+    /// The same operations for a process that serves DAMON's control files itself, and so does not read
+    /// those of the kernel.
+    #[must_use]
+    pub fn without_damon_files(mut self) -> Self {
+        self.interference = Interference::without_damon_files(&self.root);
+        self
+    }
+
+    /// The targets.
+    pub const fn targets(&self) -> &T {
+        &self.targets
+    }
+
     /// The targets, to select others. Call [`thermo_engine::Context::update_targets_next`] afterwards.
-    pub const fn targets_mut(&mut self) -> &mut TrackedProcesses {
+    pub const fn targets_mut(&mut self) -> &mut T {
         &mut self.targets
     }
 
@@ -63,12 +71,12 @@ impl Vaddr {
 
     /// The targets, after monitoring has ended.
     #[must_use]
-    pub fn into_targets(self) -> TrackedProcesses {
+    pub fn into_targets(self) -> T {
         self.targets
     }
 }
 
-impl Operations for Vaddr {
+impl<T: TargetSet> Operations for Vaddr<T> {
     fn update(&mut self) -> Result<Vec<TargetLayout>, OpsError> {
         let layouts = self
             .targets

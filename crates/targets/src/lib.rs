@@ -21,6 +21,7 @@ mod page_inspector;
 mod process;
 mod reread;
 mod spec;
+mod target_set;
 mod tracked_processes;
 
 pub use discovery::{Changes, DiscoveredProcess, Discovery};
@@ -30,4 +31,5 @@ pub use page_inspector::{Inspector, PageInspector, PageView};
 pub use process::{Process, Processes};
 pub use reread::Reread;
 pub use spec::TargetSpec;
+pub use target_set::TargetSet;
 pub use tracked_processes::{OTHER_FILES, TrackedProcesses};

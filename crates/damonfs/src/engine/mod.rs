@@ -21,6 +21,7 @@ use thermo_actions::{Actor, PageoutLimits};
 use thermo_backends::Tracker;
 use thermo_engine::scheme::{Goal, SchemeStats};
 use thermo_engine::{Action, Context};
+use thermo_runtime::Vaddr;
 use thermo_runtime::kdamond::Parts;
 
 pub use build::{
@@ -226,7 +227,8 @@ impl Engine {
         context.set_intervals_goal(goal).map_err(|_| Errno::INVAL)?;
         context.set_schemes(schemes).map_err(|_| Errno::INVAL)?;
         let actor = Actor::new(PageoutLimits::default(), false);
-        let ops = Targets::new(self.root.clone(), config.targets, tracker, actor);
+        let targets = Targets::new(&self.root, config.targets);
+        let ops = Vaddr::new(&self.root, targets, tracker, actor).without_damon_files();
         let sink = Listener::new(number, Arc::clone(&self.trace), self.log);
         Running::start(number, Parts { context, ops, sink }, goal)
     }

@@ -8,6 +8,7 @@ use thermo_engine::tuning::IntervalsGoal;
 use thermo_engine::{Attrs, Scheme};
 use thermo_kernel::pidfd::PidFd;
 use thermo_kernel::scheduling::{Policy, set_policy};
+use thermo_runtime::Vaddr;
 use thermo_runtime::kdamond::{Kdamond, Parts};
 
 use super::Goals;
@@ -16,11 +17,11 @@ use super::listener::{Listener, TriedRegions};
 use super::summary::Summary;
 use super::targets::{Targets, pid_exists};
 
-type KdamondParts = Parts<Targets, Listener>;
+type KdamondParts = Parts<Vaddr<Targets>, Listener>;
 
 /// A running kdamond.
 pub struct Running {
-    kdamond: Kdamond<Targets, Listener>,
+    kdamond: Kdamond<Vaddr<Targets>, Listener>,
     tid: i32,
     /// The targets, to check without a call to the thread whether any is left. `None` if further processes
     /// may join: then only the thread knows.
@@ -44,7 +45,7 @@ impl Running {
         goal: Option<IntervalsGoal>,
     ) -> Result<Self, Errno> {
         let open_all = |pids: Vec<u32>| pids.into_iter().filter_map(|pid| PidFd::open(pid).ok()).collect();
-        let targets = parts.ops.pids().map(open_all);
+        let targets = parts.ops.targets().pids().map(open_all);
         let kdamond = Kdamond::start(number, parts).map_err(|_| Errno::NOMEM)?;
         let tid = kdamond.call(|parts| {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
@@ -113,7 +114,7 @@ impl Running {
         let open = |target: &StagedTarget| PidFd::open(target.process.pid).ok();
         self.targets = Some(targets.iter().filter_map(open).collect());
         self.call(move |parts| {
-            parts.ops.commit(source, targets);
+            parts.ops.targets_mut().commit(source, targets);
             parts.context.update_targets_next();
             Ok(())
         })

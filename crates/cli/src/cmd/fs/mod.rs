@@ -20,7 +20,7 @@ use thermo_backends::Tracker;
 use thermo_backends::smaps::Smaps;
 use thermo_damonfs::{ControlFiles, DebugfsFiles, Engine, Mounted, SysfsFiles, TrackerFactory};
 use thermo_kernel::clock;
-use thermo_runtime::host::{Host, Requirements};
+use thermo_runtime::host::{Host, OwnTracker, Requirements};
 use thermo_targets::{TargetSpec, TrackedProcesses};
 use thermo_term::exit::Exit;
 use thermo_units::printable;
@@ -150,12 +150,17 @@ impl Fs {
 
     fn tracker_factory(&self) -> anyhow::Result<TrackerFactory> {
         Ok(match self.tracker.as_str() {
-            "auto" => Box::new(own_tracker),
+            "auto" => {
+                // Without any tracker, the control files say that nothing is known of the accesses.
+                let own = Host::probe().open_own_tracker(seed());
+                let name = own.map_or("smaps", |own| own.name);
+                Box::new(move || another(name))
+            }
             "smaps" => Box::new(smaps),
             "pte" => {
-                // An error here has the reason. Where pte can be opened, it is the best tracker.
+                // An error here has the reason.
                 Host::probe().open_tracker("pte", 0, Requirements::default())?;
-                Box::new(own_tracker)
+                Box::new(|| another("pte"))
             }
             other => bail!("{other} is not a tracker for control files: use auto, pte or smaps"),
         })
@@ -166,11 +171,12 @@ fn warn(warning: &str) {
     thermo_kernel::message!("thermo: {}", printable(warning));
 }
 
-/// The best tracker of this host.
-fn own_tracker() -> Box<dyn Tracker + Send> {
-    let opened = Host::probe().open_own_tracker(seed());
-    // Without any tracker, the control files say that nothing is known of the accesses.
-    opened.map_or_else(|_| smaps(), |own| own.tracker)
+/// A tracker for a new kdamond.
+fn another(name: &'static str) -> Box<dyn Tracker + Send> {
+    OwnTracker::open_another(name, seed()).unwrap_or_else(|why| {
+        warn(&why.to_string());
+        smaps()
+    })
 }
 
 fn smaps() -> Box<dyn Tracker + Send> {
