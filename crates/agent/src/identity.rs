@@ -7,7 +7,7 @@ use thermo_kernel::stat::{self, Image};
 use thermo_kernel::{ProcError, proc, status};
 
 use crate::kubernetes::pod_list::Pod;
-use crate::kubernetes::pod_names::{Awaits, PodIdentity};
+use crate::kubernetes::pod_names::{MissingNames, PodIdentity};
 
 /// Bytes of the environment that are read at most.
 const MAX_ENVIRONMENT: usize = 64 * 1024;
@@ -115,15 +115,15 @@ impl Identity {
         self.cgroups.iter().find_map(|group| container_of(&group.path))
     }
 
-    /// Whether what is `needed` of the kubelet has still to come. [`Awaits::Pod`] is needed for namespace,
-    /// pod and labels, [`Awaits::Container`] for the container's name.
+    /// Whether names that are `needed` are not yet reported by the kubelet. [`MissingNames::Pod`] is needed
+    /// for namespace, pod and labels, [`MissingNames::Container`] for the container's name.
     #[must_use]
-    pub fn awaits(&self, needed: Awaits) -> bool {
-        let awaited = self.pod.as_ref().map_or(Awaits::Nothing, |pod| pod.awaits);
+    pub fn lacks(&self, needed: MissingNames) -> bool {
+        let missing = self.pod.as_ref().map_or(MissingNames::Nothing, |pod| pod.missing);
         match needed {
-            Awaits::Nothing => false,
-            Awaits::Container => awaited != Awaits::Nothing,
-            Awaits::Pod => awaited == Awaits::Pod,
+            MissingNames::Nothing => false,
+            MissingNames::Container => missing != MissingNames::Nothing,
+            MissingNames::Pod => missing == MissingNames::Pod,
         }
     }
 

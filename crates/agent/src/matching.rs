@@ -4,7 +4,7 @@ use globset::GlobMatcher;
 
 use crate::audience::Audience;
 use crate::identity::Identity;
-use crate::kubernetes::pod_names::Awaits;
+use crate::kubernetes::pod_names::MissingNames;
 
 /// The conditions of a policy. All that are given must hold; of the values of one condition, one suffices.
 #[derive(Debug, Clone, Default)]
@@ -87,17 +87,17 @@ impl Kind {
 
     /// What it needs of the kubelet.
     #[must_use]
-    pub const fn needs(self) -> Awaits {
+    pub const fn needs(self) -> MissingNames {
         match self {
-            Self::Namespace | Self::Pod | Self::Label => Awaits::Pod,
-            Self::ContainerName => Awaits::Container,
+            Self::Namespace | Self::Pod | Self::Label => MissingNames::Pod,
+            Self::ContainerName => MissingNames::Container,
             Self::Unit
             | Self::Cgroup
             | Self::Exe
             | Self::Command
             | Self::User
             | Self::Env
-            | Self::Container => Awaits::Nothing,
+            | Self::Container => MissingNames::Nothing,
         }
     }
 
@@ -167,19 +167,19 @@ impl MatchRule {
     #[must_use]
     pub fn pod_condition(&self) -> Option<Kind> {
         let mut kinds = self.conditions.iter().map(|condition| condition.kind);
-        kinds.find(|kind| kind.needs() != Awaits::Nothing)
+        kinds.find(|kind| kind.needs() != MissingNames::Nothing)
     }
 
     /// Whether only names that the kubelet has still to say keep the process from matching.
     #[must_use]
     pub fn is_undecided(&self, identity: &Identity) -> bool {
-        let mut awaits = false;
+        let mut missing = false;
         let may_hold = self.conditions.iter().all(|condition| {
-            let is_unknown = identity.awaits(condition.kind.needs());
-            awaits |= is_unknown;
+            let is_unknown = identity.lacks(condition.kind.needs());
+            missing |= is_unknown;
             is_unknown || condition.check(identity, Audience::Admin).is_ok()
         });
-        awaits && may_hold
+        missing && may_hold
     }
 
     /// Whether the rule looks at the user.
@@ -215,7 +215,7 @@ impl Condition {
 
     fn check(&self, identity: &Identity, audience: Audience) -> Result<String, String> {
         let name = self.kind.name();
-        if identity.awaits(self.kind.needs()) {
+        if identity.lacks(self.kind.needs()) {
             return Err(format!("the {name} of its pod is not known yet"));
         }
         let found = self.kind.found(identity);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     /// A process of the pod `web-0` in the namespace `shop`.
-    fn in_pod(awaits: Awaits) -> Identity {
+    fn in_pod(missing: MissingNames) -> Identity {
         let pod = Pod {
             namespace: "shop".to_owned(),
             name: "web-0".to_owned(),
@@ -305,9 +305,9 @@ mod tests {
         Identity {
             pod: Some(PodIdentity {
                 path,
-                pod: (awaits != Awaits::Pod).then(|| Arc::new(pod)),
-                container_name: (awaits == Awaits::Nothing).then(|| "server".to_owned()),
-                awaits,
+                pod: (missing != MissingNames::Pod).then(|| Arc::new(pod)),
+                container_name: (missing == MissingNames::Nothing).then(|| "server".to_owned()),
+                missing,
             }),
             ..redis()
         }
@@ -323,19 +323,22 @@ mod tests {
             (Kind::ContainerName, "server", "proxy", true),
         ] {
             let rule = |text| MatchRule::new(vec![Condition::new(kind, vec![glob(text)])]);
-            let known = in_pod(Awaits::Nothing);
+            let known = in_pod(MissingNames::Nothing);
             assert!(
                 rule(yes).check(&known).is_ok() && rule(no).check(&known).is_err(),
                 "{yes}"
             );
             assert!(!rule(yes).is_undecided(&known) && !rule(no).is_undecided(&known));
-            for (awaits, is_awaited) in [(Awaits::Pod, true), (Awaits::Container, needs_container)] {
-                let identity = in_pod(awaits);
-                assert_eq!(rule(no).is_undecided(&identity), is_awaited, "{yes} {awaits:?}");
+            for (missing, is_awaited) in [
+                (MissingNames::Pod, true),
+                (MissingNames::Container, needs_container),
+            ] {
+                let identity = in_pod(missing);
+                assert_eq!(rule(no).is_undecided(&identity), is_awaited, "{yes} {missing:?}");
                 assert_eq!(
                     rule(yes).check(&identity).is_err(),
                     is_awaited,
-                    "{yes} {awaits:?}"
+                    "{yes} {missing:?}"
                 );
             }
             assert!(
@@ -352,7 +355,7 @@ mod tests {
             let command = Condition::new(Kind::Command, vec![glob(command)]);
             MatchRule::new(vec![namespace.clone(), command])
         };
-        let unknown = in_pod(Awaits::Pod);
+        let unknown = in_pod(MissingNames::Pod);
         assert!(rule("redis-*").is_undecided(&unknown));
         assert!(!rule("nginx").is_undecided(&unknown));
         let why = rule("redis-*").check(&unknown).unwrap_err();

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use thermo_agent::kubernetes::asker::Asker;
 use thermo_agent::kubernetes::kubelet::{Kubelet, KubeletConfig, KubeletError};
+use thermo_agent::kubernetes::kubelet_thread::KubeletThread;
 
 const PODS: &str = include_str!("pods.json");
 
@@ -264,13 +264,13 @@ fn thread_asks_once_for_each_order() {
         Plays::Answers("200 OK", PODS),
     ];
     let fake = play(plays, None);
-    let asker = Asker::start(Kubelet::new(config(fake.address))).unwrap();
-    assert!(asker.answer().is_none(), "nothing was asked");
+    let thread = KubeletThread::start(Kubelet::new(config(fake.address))).unwrap();
+    assert!(thread.answer().is_none(), "nothing was requested");
     let answer = || {
-        assert!(asker.ask());
+        assert!(thread.request());
         fake.requests.recv().unwrap();
         loop {
-            match asker.answer() {
+            match thread.answer() {
                 Some(answer) => return answer,
                 None => thread::yield_now(),
             }

@@ -43,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     spec.layout = LayoutRule::Mappings;
     let targets = TrackedProcesses::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), false);
-    let ops = Vaddr::new(root, targets, Host::probe().open_own_tracker(1)?.tracker, actor);
+    let tracker = Host::probe().open_own_tracker(1)?.tracker;
+    let ops = Vaddr::new(root, targets, tracker, actor);
     let sink = |event: &Event<'_>| match event {
         Event::SchemeApplied { stats, .. } => println!("{} of {} tried", stats.sz_applied, stats.sz_tried),
         Event::Warning { text, .. } => eprintln!("{text}"),

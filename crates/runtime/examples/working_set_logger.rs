@@ -36,7 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let targets = TrackedProcesses::new(root, spec)?;
     let actor = Actor::new(PageoutLimits::default(), true);
-    let ops = Vaddr::new(root, targets, Host::probe().open_own_tracker(1)?.tracker, actor);
+    let tracker = Host::probe().open_own_tracker(1)?.tracker;
+    let ops = Vaddr::new(root, targets, tracker, actor);
 
     // Called for each event. Totals come from the access tables, which count every page; regions are
     // averages.

@@ -23,8 +23,8 @@ use crate::api::{self, UnixMillis};
 use crate::budget_division::RecentShare;
 use crate::config::Config;
 use crate::export::Exporter;
-use crate::kubernetes::asker::Asker;
 use crate::kubernetes::kubelet::Kubelet;
+use crate::kubernetes::kubelet_thread::KubeletThread;
 use crate::kubernetes::pod_names::PodNames;
 use crate::ledger::Ledger;
 use crate::policy::Policy;
@@ -64,7 +64,7 @@ pub struct Agent {
     shared: Arc<Shared>,
     orders: Receiver<Order>,
     table: ProcessTable,
-    kubelet: Option<Asker>,
+    kubelet: Option<KubeletThread>,
     /// Why the names of pods are not known.
     kubelet_error: Option<String>,
     policies: Vec<Policy>,
@@ -168,7 +168,11 @@ impl Agent {
             dir: config.state_dir.clone(),
             source,
         })?;
-        let kubelet = config.kubernetes.clone().map(Kubelet::new).map(Asker::start);
+        let kubelet = config
+            .kubernetes
+            .clone()
+            .map(Kubelet::new)
+            .map(KubeletThread::start);
         let kubelet = kubelet.transpose().map_err(AgentError::Kubelet)?;
         let mut agent = Self {
             table: ProcessTable::new(&root, PodNames::new(config.kubernetes.is_some())),
@@ -252,7 +256,7 @@ impl Agent {
                     self.publish(clock::monotonic());
                 }
                 self.own += clock::thread_cpu().saturating_sub(cpu);
-                // The asker may have gone.
+                // The thread may have ended.
                 drop(order.answer.send(answer));
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}

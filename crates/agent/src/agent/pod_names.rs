@@ -27,7 +27,7 @@ impl Agent {
         let Some(kubelet) = self.kubelet.as_ref().filter(|_| self.table.pods().is_due(now)) else {
             return;
         };
-        let is_asked = kubelet.ask();
+        let is_asked = kubelet.request();
         self.table.pods_mut().set_asked(now);
         if !is_asked {
             self.set_kubelet_error(

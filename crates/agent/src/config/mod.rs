@@ -25,7 +25,7 @@ use crate::guard::Bounds;
 use crate::identity::{Asked, Identity};
 use crate::kubernetes::kubelet::KubeletConfig;
 use crate::kubernetes::pod_list::Pod;
-use crate::kubernetes::pod_names::Awaits;
+use crate::kubernetes::pod_names::MissingNames;
 use crate::matching::MatchRule;
 
 /// Where history and ledger are kept, unless the configuration names another directory.
@@ -142,7 +142,7 @@ impl PolicyConfig {
     #[must_use]
     pub fn is_undecided(&self, identity: &Identity) -> bool {
         self.rule.is_undecided(identity)
-            || (identity.awaits(self.target_name.needs()) && self.rule.check(identity).is_ok())
+            || (identity.lacks(self.target_name.needs()) && self.rule.check(identity).is_ok())
     }
 
     /// Whether a running policy with this configuration may go on with `other`. The mode may differ.
@@ -210,14 +210,14 @@ fn shortened(name: String) -> String {
 impl TargetName {
     /// What the name needs of the kubelet.
     #[must_use]
-    pub fn needs(&self) -> Awaits {
+    pub fn needs(&self) -> MissingNames {
         let has = |name: &str| self.0.as_ref().is_some_and(|pattern| pattern.contains(name));
         if has("{container_name}") {
-            return Awaits::Container;
+            return MissingNames::Container;
         }
         match ["{namespace}", "{pod}", "{workload}"].into_iter().any(has) {
-            true => Awaits::Pod,
-            false => Awaits::Nothing,
+            true => MissingNames::Pod,
+            false => MissingNames::Nothing,
         }
     }
 

@@ -15,7 +15,7 @@ use super::parse::Source;
 use super::{PLACEHOLDERS, PolicyConfig, TargetName};
 use crate::api::Mode;
 use crate::guard::Bounds;
-use crate::kubernetes::pod_names::Awaits;
+use crate::kubernetes::pod_names::MissingNames;
 use crate::lifecycle::config::user_id;
 use crate::matching::{Condition, Kind, MatchRule, Test, Value};
 
@@ -219,7 +219,7 @@ impl Source<'_> {
             return Err(self.error(given, message));
         }
         let name = TargetName(Some(given.get_ref().clone()));
-        if name.needs() != Awaits::Nothing && !self.knows_pods {
+        if name.needs() != MissingNames::Nothing && !self.knows_pods {
             return Err(self.error(given, format!("the names of pods are {ADD_KUBERNETES}")));
         }
         Ok(name)

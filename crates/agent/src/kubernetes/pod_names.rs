@@ -32,12 +32,12 @@ pub struct PodIdentity {
     /// The name of the container, if it has one and it is known.
     pub container_name: Option<String>,
     /// Names not yet reported by the kubelet.
-    pub awaits: Awaits,
+    pub missing: MissingNames,
 }
 
 /// Names of a process not yet reported by the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Awaits {
+pub enum MissingNames {
     /// Nothing: what it does not name has no name.
     Nothing,
     /// The name of the container.
@@ -94,26 +94,26 @@ impl PodNames {
             .container
             .as_ref()
             .is_none_or(|id| container_name.is_some() || self.nameless.contains(id));
-        let awaits = match pod {
-            _ if !self.is_enabled => Awaits::Nothing,
-            None => Awaits::Pod,
-            Some(_) if is_nameless => Awaits::Nothing,
-            Some(_) => Awaits::Container,
+        let missing = match pod {
+            _ if !self.is_enabled => MissingNames::Nothing,
+            None => MissingNames::Pod,
+            Some(_) if is_nameless => MissingNames::Nothing,
+            Some(_) => MissingNames::Container,
         };
         PodIdentity {
             path,
             pod,
             container_name,
-            awaits,
+            missing,
         }
     }
 
     /// Asks for what is not known of the pod.
     pub fn want(&mut self, identity: &PodIdentity, now: Nanos) {
-        let key = match identity.awaits {
-            Awaits::Nothing => return,
-            Awaits::Pod => Some(&identity.path.uid),
-            Awaits::Container => identity.path.container.as_ref(),
+        let key = match identity.missing {
+            MissingNames::Nothing => return,
+            MissingNames::Pod => Some(&identity.path.uid),
+            MissingNames::Container => identity.path.container.as_ref(),
         };
         if let Some(key) = key {
             let new = Unknown { tries: 0, next: now };
@@ -259,14 +259,14 @@ mod tests {
     fn one_list_names_all_and_is_not_repeated() {
         let mut names = PodNames::new(true);
         assert!(asks(&mut names, "a", Nanos::secs(1)));
-        assert!(!asks(&mut names, "a", Nanos::secs(90)), "the answer is awaited");
+        assert!(!asks(&mut names, "a", Nanos::secs(90)), "the answer is missing");
         names.set_listed(vec![pod(&["a", "b"])], &in_use(&["a"]), Nanos::secs(91));
         for (container, name) in [("a", "c-a"), ("b", "c-b")] {
             assert!(!asks(&mut names, container, Nanos::secs(900)));
             let known = names.complete(path(container));
             assert_eq!(
-                (known.container_name.as_deref(), known.awaits),
-                (Some(name), Awaits::Nothing)
+                (known.container_name.as_deref(), known.missing),
+                (Some(name), MissingNames::Nothing)
             );
             assert_eq!(known.pod.unwrap().name, "web-0");
         }
@@ -326,7 +326,10 @@ mod tests {
         // At 0 the pod was unknown, and then the container in each of three lists.
         assert_eq!(lists, [0, 10, 20, 40]);
         let sandbox = names.complete(path("f"));
-        assert_eq!((sandbox.container_name, sandbox.awaits), (None, Awaits::Nothing));
+        assert_eq!(
+            (sandbox.container_name, sandbox.missing),
+            (None, MissingNames::Nothing)
+        );
 
         let mut names = PodNames::new(true);
         let lists = (0..2000).filter(|second| {
@@ -362,6 +365,6 @@ mod tests {
     fn nothing_is_asked_unless_enabled() {
         let mut names = PodNames::new(false);
         assert!(!asks(&mut names, "a", Nanos::secs(1)));
-        assert_eq!(names.complete(path("a")).awaits, Awaits::Nothing);
+        assert_eq!(names.complete(path("a")).missing, MissingNames::Nothing);
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that asks the kubelet, so that the agent never waits for it.
+//! The thread that sends requests to the kubelet, so that the agent never waits for it.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -18,12 +18,12 @@ pub type Answer = Result<Vec<Pod>, KubeletError>;
 
 /// The thread. It ends when this is dropped, after the request that it waits for.
 #[derive(Debug)]
-pub struct Asker {
+pub struct KubeletThread {
     requests: Sender<()>,
     answers: Receiver<Answer>,
 }
 
-impl Asker {
+impl KubeletThread {
     /// Starts the thread.
     ///
     /// # Errors
@@ -36,8 +36,8 @@ impl Asker {
             let dropped = capabilities::keep_only(Capabilities::of(KEPT));
             let is_ready = dropped.is_ok();
             // The agent waits for this, and ends if it is an error.
-            let told = started.send(dropped).is_ok();
-            while is_ready && told && inbox.recv().is_ok() {
+            let is_awaited = started.send(dropped).is_ok();
+            while is_ready && is_awaited && inbox.recv().is_ok() {
                 if outbox.send(kubelet.pods()).is_err() {
                     break;
                 }
@@ -47,9 +47,9 @@ impl Asker {
         Ok(Self { requests, answers })
     }
 
-    /// Asks for a list. Returns whether the thread lives.
+    /// Requests a list. Returns whether the thread lives.
     #[must_use]
-    pub fn ask(&self) -> bool {
+    pub fn request(&self) -> bool {
         self.requests.send(()).is_ok()
     }
 
