@@ -165,8 +165,9 @@ pub struct AccessTables {
     /// Bytes of the kernel's resident total that are in no other figure, because the target maps the same
     /// pages at lower addresses as well.
     pub aliased: Bytes,
-    /// Bytes that the last scan counted and that have left memory since. They are in no other figure.
-    pub gone: Bytes,
+    /// Bytes that scans counted beyond the kernel's resident total: most have left memory since their scan.
+    /// They are in no other figure.
+    pub surplus: Bytes,
     /// Length of the last scan pass: the time between two scans of a page, and the resolution of every age.
     /// Zero before the first pass is complete. With sampling: the aggregation interval.
     pub pass: Nanos,
@@ -186,7 +187,7 @@ impl AccessTables {
             unknown: [Bytes::ZERO; NR_REASONS],
             reaccessed: [Bytes::ZERO; NR_AGES],
             aliased: Bytes::ZERO,
-            gone: Bytes::ZERO,
+            surplus: Bytes::ZERO,
             pass: Nanos::ZERO,
             nr_passes: 0,
             as_of: Nanos::ZERO,
@@ -237,11 +238,11 @@ impl AccessTables {
     }
 
     /// Adjusts the tables to the kernel's `resident` total, hugetlb pages included. Missing bytes count as
-    /// not scanned. Surplus bytes left memory after their scan, and count as [`Self::gone`]; the tables do
-    /// not know which they are, so all cells shrink in proportion.
+    /// not scanned. Surplus bytes count as [`Self::surplus`]: most left memory after their scan. The tables
+    /// do not know which they are, so all cells shrink in proportion.
     pub fn fit_to(&mut self, resident: Bytes) {
         let sum = self.resident();
-        self.gone = sum.saturating_sub(resident);
+        self.surplus = sum.saturating_sub(resident);
         if sum <= resident {
             self.unknown[UnknownReason::NotScanned.index()] += resident - sum;
             return;
@@ -260,12 +261,19 @@ impl AccessTables {
         }
     }
 
-    /// Names the reason for the pages that belong to hugetlbfs, `hugetlb` bytes of the target.
+    /// Names the reason for the pages that belong to hugetlbfs, `hugetlb` bytes of the target: those that a
+    /// scan found and could not clear, and after a pass those of 1 GiB, which no scan reads. Call after
+    /// [`Self::fit_to`].
     pub fn name_hugetlb(&mut self, hugetlb: Bytes) {
-        let uncleared = &mut self.unknown[UnknownReason::Uncleared.index()];
-        let named = hugetlb.min(*uncleared);
-        *uncleared -= named;
-        self.unknown[UnknownReason::Hugetlb.index()] += named;
+        let mut left = hugetlb;
+        let not_scanned = (self.nr_passes > 0).then_some(UnknownReason::NotScanned);
+        for reason in [UnknownReason::Uncleared].into_iter().chain(not_scanned) {
+            let unnamed = &mut self.unknown[reason.index()];
+            let named = left.min(*unnamed);
+            *unnamed -= named;
+            left -= named;
+        }
+        self.unknown[UnknownReason::Hugetlb.index()] += hugetlb - left;
     }
 
     /// Adds the tables of another target. The sum gets the coarser resolution and the earlier `as_of`.
@@ -280,7 +288,7 @@ impl AccessTables {
         let unknown = self.unknown.iter_mut().zip(&other.unknown);
         unknown.for_each(|(sum, bytes)| *sum += *bytes);
         self.aliased += other.aliased;
-        self.gone += other.gone;
+        self.surplus += other.surplus;
         self.pass = self.pass.max(other.pass);
         self.nr_passes = self.nr_passes.min(other.nr_passes);
         self.as_of = self.as_of.min(other.as_of);
@@ -353,9 +361,9 @@ mod tests {
         tables.fit_to(Bytes(10_000));
         assert_eq!(tables.resident(), Bytes(10_000));
         assert_eq!(tables.unknown, [6000, 0, 1000, 0, 0].map(Bytes));
-        assert_eq!(tables.gone, Bytes::ZERO);
+        assert_eq!(tables.surplus, Bytes::ZERO);
         less.fit_to(Bytes(1999));
-        assert_eq!((less.resident(), less.gone), (Bytes(1999), Bytes(2001)));
+        assert_eq!((less.resident(), less.surplus), (Bytes(1999), Bytes(2001)));
         assert_eq!((less.idle[0][3], less.unknown[2]), (Bytes(1500), Bytes(499)));
     }
 
@@ -365,8 +373,13 @@ mod tests {
         tables.unknown[UnknownReason::Uncleared.index()] = Bytes(1000);
         tables.name_hugetlb(Bytes(700));
         assert_eq!(tables.unknown, [0, 0, 300, 700, 0].map(Bytes));
+        tables.unknown[UnknownReason::NotScanned.index()] = Bytes(5000);
         tables.name_hugetlb(Bytes(700));
-        assert_eq!(tables.unknown, [0, 0, 0, 1000, 0].map(Bytes));
+        assert_eq!(tables.unknown, [5000, 0, 0, 1000, 0].map(Bytes));
+        // Pages of 1 GiB are never scanned.
+        tables.nr_passes = 1;
+        tables.name_hugetlb(Bytes(4000));
+        assert_eq!(tables.unknown, [1000, 0, 0, 5000, 0].map(Bytes));
     }
 
     #[test]

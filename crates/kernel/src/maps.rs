@@ -55,6 +55,13 @@ impl Mapping {
         ["[vdso]", "[vsyscall]"].contains(&self.name.as_str()) || self.name.starts_with("[vvar")
     }
 
+    /// Whether its pages may belong to hugetlbfs, by its name: a mount for it, anonymous memory, System V and
+    /// memfd.
+    #[must_use]
+    pub fn may_be_hugetlb(&self) -> bool {
+        self.name.contains("huge") || self.name.starts_with("/SYSV") || self.name.starts_with("/memfd:")
+    }
+
     /// True for device memory. `/dev/shm` and `/dev/zero` are ordinary memory.
     #[must_use]
     pub fn is_device(&self) -> bool {

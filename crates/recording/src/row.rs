@@ -19,7 +19,7 @@ pub(crate) const METADATA_KEY: &str = "thermo";
 const KINDS_KEY: &str = "thermo.kinds";
 const KINDS: &str = "0 snapshot: values=[start_ns, aggr_ns]; 1 target of the snapshot: values=[1 if scanned, \
     averaged bytes]; 10 access tables of the target: name=method, values=[pass_ns, nr_passes, as_of_ns, bytes \
-    of pages mapped once more, bytes that left memory since their scan, bytes of unknown idle age: not_scanned, first_scan, uncleared, hugetlb]; 11 resident bytes of the target by idle age: name=kind of \
+    left out because the target has the same pages in another mapping, bytes counted beyond the resident total, bytes of unknown idle age: not_scanned, first_scan, uncleared, hugetlb]; 11 resident bytes of the target by idle age: name=kind of \
     the pages, values=[bytes in each bucket of thermo.age_edges_s], kinds without bytes are omitted; 12 bytes of the \
     target accessed again, by idle age: values=[as 11], omitted if there are none; \
     2 region of the target; 3 mappings; 4 one of the mappings; \
@@ -308,7 +308,7 @@ fn table_rows<'a>(tables: &AccessTables, row: impl Fn(Kind) -> Row<'a>, mut put:
             tables.nr_passes,
             tables.as_of.0,
             tables.aliased.0,
-            tables.gone.0,
+            tables.surplus.0,
             not_scanned,
             first_scan,
             uncleared,

@@ -23,19 +23,33 @@ pub(crate) fn head(row: &Row<'_>) -> Result<AccessTables, String> {
         nr_passes,
         as_of,
         aliased,
-        gone,
+        surplus,
         not_scanned,
         first_scan,
         uncleared,
         hugetlb,
-    ] = numbers(row)?;
+    ] = match numbers::<6>(row) {
+        // Earlier recordings lack three values.
+        Ok([pass, nr_passes, as_of, not_scanned, first_scan, uncleared]) => [
+            pass,
+            nr_passes,
+            as_of,
+            0,
+            0,
+            not_scanned,
+            first_scan,
+            uncleared,
+            0,
+        ],
+        Err(_) => numbers(row)?,
+    };
     Ok(AccessTables {
         pass: Nanos(pass),
         nr_passes,
         as_of: Nanos(as_of),
         unknown: [not_scanned, first_scan, uncleared, hugetlb, 0].map(Bytes),
         aliased: Bytes(aliased),
-        gone: Bytes(gone),
+        surplus: Bytes(surplus),
         ..AccessTables::new(method)
     })
 }
@@ -62,7 +76,7 @@ pub(crate) fn check(tables: &AccessTables) -> Result<(), String> {
     let reaccessed: u128 = tables.reaccessed.iter().map(|bytes| u128::from(bytes.0)).sum();
     match resident
         .max(reaccessed)
-        .max(tables.gone.0.max(tables.aliased.0).into())
+        .max(tables.surplus.0.max(tables.aliased.0).into())
     {
         sum if sum > u128::from(MAX_BYTES) => Err(format!("access tables of a target sum to {sum} bytes")),
         _ => Ok(()),

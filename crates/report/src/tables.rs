@@ -105,7 +105,7 @@ impl SnapshotTables {
         self.scanned().map(|tables| tables.as_of).min()
     }
 
-    /// The resolution of idle ages, and whether sizes were adjusted, as one to three lines.
+    /// The resolution of idle ages, and whether sizes were adjusted, as one to four lines.
     #[must_use]
     pub fn resolution(&self) -> String {
         let (sum, all) = (self.sum(), self.targets.len());
@@ -125,10 +125,11 @@ impl SnapshotTables {
                 sum.aliased
             ));
         }
-        if sum.gone.0 > sum.resident().0 / NOTABLE {
+        if sum.surplus.0 > sum.resident().0 / NOTABLE {
             text.push_str(&format!(
-                "{} that the last pass counted have left memory since: the other sizes are reduced in proportion.\n",
-                sum.gone
+                "The last pass counted {} more than the kernel does, and the sizes are reduced in proportion: memory \
+                 has left since.\n",
+                sum.surplus
             ));
         }
         if missing > 0 {

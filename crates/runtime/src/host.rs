@@ -254,7 +254,21 @@ impl Host {
             own_context: Some("does not report single access checks"),
             system: false,
         };
-        let selected = self.open_tracker("auto", seed, requirements)?;
+        let can_use_smaps = self
+            .trackers
+            .iter()
+            .any(|report| report.name == "smaps" && report.available);
+        let selected = match self.open_tracker("auto", seed, requirements) {
+            Ok(selected) => selected,
+            // The idle-page bitmap is there, but cannot be written.
+            Err(HostError::File(error)) if can_use_smaps => Selected {
+                backend: Backend::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
+                name: "smaps",
+                reason: error.to_string(),
+                is_substitute: true,
+            },
+            Err(error) => return Err(error),
+        };
         let (name, reason) = (selected.name, selected.reason);
         match selected.backend {
             Backend::Tracker(tracker) => Ok(OwnTracker {

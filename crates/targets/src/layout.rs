@@ -89,32 +89,41 @@ pub fn backing_of(mapping: &Mapping) -> Backing {
     }
 }
 
-/// The parts of shared mappings whose memory is mapped at lower addresses as well: ascending and disjoint.
+/// More aliases than this are not looked for: a process can have very many.
+const MAX_ALIASES: usize = 1 << 16;
+
+/// The parts of shared mappings whose memory another mapping has as well: ascending and disjoint. The largest
+/// mapping of a file has its memory, and of equal ones the first.
 #[must_use]
 pub fn aliases(mappings: &[Mapping]) -> Vec<Alias> {
+    // All anonymous inodes of one kind have the same number.
+    let is_of_file = |mapping: &&Mapping| mapping.perms.shared && mapping.name.starts_with('/');
+    let mut shared: Vec<&Mapping> = mappings.iter().filter(is_of_file).collect();
+    shared.sort_by_key(|mapping| std::cmp::Reverse(mapping.range.len()));
     let mut files: BTreeMap<(u64, &str), Mapped> = BTreeMap::new();
     let mut aliases = Vec::new();
-    for mapping in mappings
-        .iter()
-        .filter(|mapping| mapping.perms.shared && mapping.inode != 0)
-    {
+    for mapping in shared {
         let file = files.entry((mapping.inode, &mapping.name)).or_default();
         file.add(mapping, &mut aliases);
+        if aliases.len() > MAX_ALIASES {
+            return Vec::new();
+        }
     }
+    aliases.sort_by_key(|alias| alias.range.start);
     aliases
 }
 
-/// The parts of a file that a process maps: start in the file → end in the file and lowest address.
+/// The parts of a file that a process maps: start in the file → end in the file and address.
 #[derive(Debug, Default)]
 struct Mapped(BTreeMap<u64, (u64, Addr)>);
 
 impl Mapped {
-    /// Adds a mapping. The mappings before it have lower addresses.
+    /// Adds a mapping. What others have already is an alias.
     fn add(&mut self, mapping: &Mapping, aliases: &mut Vec<Alias>) {
         let end = mapping.offset.saturating_add(mapping.range.len().0);
         let addr_of = |offset: u64| Addr(mapping.range.start.0 + (offset - mapping.offset));
         let mut at = mapping.offset;
-        while at < end {
+        while at < end && aliases.len() <= MAX_ALIASES {
             let before = self.0.range(..=at).next_back();
             match before.filter(|(_, (mapped_end, _))| *mapped_end > at) {
                 Some((start, (mapped_end, first))) => {
@@ -301,21 +310,48 @@ mod tests {
             }
         };
         let found = aliases(&[
-            view(100, 110, 10, 7, true),
-            view(120, 130, 30, 7, true),
+            view(100, 120, 10, 7, true),
+            view(120, 140, 40, 7, true),
             // Another file, and a private copy.
-            view(140, 150, 10, 8, true),
-            view(160, 170, 10, 7, false),
-            // Covers the first two, and the gaps around them.
-            view(200, 240, 5, 7, true),
-            // A gap that the mapping before it has filled.
-            view(300, 305, 20, 7, true),
+            view(140, 160, 10, 8, true),
+            view(160, 180, 10, 7, false),
+            // Covers the end of the first, a gap, and the start of the second.
+            view(200, 218, 25, 7, true),
+            // The gap, which the mapping before it has filled.
+            view(300, 305, 32, 7, true),
+            // Anonymous inodes have the same number.
+            Mapping {
+                name: "anon_inode:[perf_event]".to_owned(),
+                ..view(400, 410, 0, 9, true)
+            },
+            Mapping {
+                name: "anon_inode:[perf_event]".to_owned(),
+                ..view(420, 430, 0, 9, true)
+            },
         ]);
         let alias = |start: u64, end: u64, first: u64| Alias {
             range: AddrRange::new(start << 12, end << 12),
             first: Addr(first << 12),
         };
-        let expected = [alias(205, 215, 100), alias(225, 235, 120), alias(300, 305, 215)];
+        let expected = [alias(200, 205, 115), alias(215, 218, 120), alias(300, 305, 207)];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn very_many_aliases_are_not_looked_for() {
+        let view = |nth: u64, offset: u64, pages: u64| Mapping {
+            offset: offset << 12,
+            inode: 7,
+            perms: Perms {
+                shared: true,
+                ..mapping(0, 1, "").perms
+            },
+            ..mapping(nth * 4000, nth * 4000 + pages, "/memfd:x (deleted)")
+        };
+        // Whole views over 1,000 parts with gaps between them.
+        let parts = (0..1000).map(|nth| view(nth, nth * 2, 1));
+        let whole = (1000..1200).map(|nth| view(nth, 0, 1000));
+        let mappings: Vec<Mapping> = parts.chain(whole).collect();
+        assert!(aliases(&mappings).len() <= MAX_ALIASES);
     }
 }

@@ -57,8 +57,10 @@ pub struct TrackedProcesses {
 #[derive(Debug)]
 struct KnownLayout {
     layout: TargetLayout,
-    /// It shares the address space of its parent, which is a target.
-    is_counted_elsewhere: bool,
+    /// The parent whose address space it shares, and which is a target.
+    shares_with: Option<u32>,
+    /// It may have hugetlb pages.
+    may_have_hugetlb: bool,
     reread: Reread,
 }
 
@@ -83,6 +85,7 @@ struct MappedMemory {
     ranges: Vec<AddrRange>,
     backings: Backings,
     aliases: Vec<Alias>,
+    may_have_hugetlb: bool,
 }
 
 /// Open files that are not pidfds of targets: up to 257 of the BPF program that reads page tables
@@ -200,13 +203,17 @@ impl TrackedProcesses {
             return;
         };
         let is_young = self.young.contains_key(&id);
+        let is_left = self.layouts.get(&id).is_some_and(|known| {
+            let parent = known.shares_with;
+            parent.is_some_and(|parent| !self.discovery.is_target(parent))
+        });
         let sizes = statm::read(&self.root, pid).ok();
         let stalls = self.not_answering.contains(&id) || stalled_call::set_aside(pid).is_some();
         if let Some(known) = self.layouts.get_mut(&id).filter(|_| !stalls) {
-            let has_changed = known.reread.look(sizes);
+            let has_changed = known.reread.look(sizes) || is_left;
             known.layout.is_new = false;
-            if !known.is_counted_elsewhere {
-                if known.layout.hugetlb > Bytes::ZERO {
+            if known.shares_with.is_none() {
+                if known.may_have_hugetlb {
                     known.layout.hugetlb = hugetlb(&self.root, pid);
                 }
                 let resident = sizes.map(|sizes| sizes.resident + known.layout.hugetlb);
@@ -230,26 +237,27 @@ impl TrackedProcesses {
     /// Reads the mappings of a target, which has these `sizes` now. If they cannot be read, it has no layout.
     fn read_layout(&mut self, id: TargetId, pid: u32, sizes: Option<Statm>) {
         let began = clock::thread_cpu();
-        let Some(layout) = self.layout(id, pid) else {
+        let shares_with = sizes.and_then(|sizes| self.parent_with_same_memory(pid, sizes));
+        let read = match shares_with {
+            Some(_) => Some((TargetLayout::new(id, Some(pid), Vec::new()), false)),
+            None => self.layout(id, pid),
+        };
+        let Some((mut layout, may_have_hugetlb)) = read else {
             self.layouts.remove(&id);
             return;
         };
-        let cost = clock::thread_cpu().saturating_sub(began);
-        let is_counted_elsewhere = layout.resident == Some(Bytes::ZERO);
-        let layout = match is_counted_elsewhere {
-            true => layout,
-            false => {
-                let hugetlb = hugetlb(&self.root, pid);
-                TargetLayout {
-                    resident: sizes.map(|sizes| sizes.resident + hugetlb),
-                    hugetlb,
-                    ..layout
-                }
-            }
+        if may_have_hugetlb {
+            layout.hugetlb = hugetlb(&self.root, pid);
+        }
+        layout.resident = match shares_with {
+            Some(_) => Some(Bytes::ZERO),
+            None => sizes.map(|sizes| sizes.resident + layout.hugetlb),
         };
+        let cost = clock::thread_cpu().saturating_sub(began);
         let known = KnownLayout {
             layout,
-            is_counted_elsewhere,
+            shares_with,
+            may_have_hugetlb,
             reread: Reread::after_read(sizes.unwrap_or_default(), clock::monotonic(), cost),
         };
         self.layouts.insert(id, known);
@@ -361,21 +369,23 @@ impl TrackedProcesses {
         self.young.remove(&id);
     }
 
-    /// Whether the process shares the address space of its parent, which is a target (`vfork()`,
-    /// `CLONE_VM`): then its memory is the parent's.
-    fn is_counted_elsewhere(&self, pid: u32) -> bool {
-        let parent = stat::read(&self.root, pid).map_or(0, |stat| stat.ppid);
+    /// The parent, if it is a target and the process, which has these `sizes`, shares its address space
+    /// (`vfork()`, `CLONE_VM`): then its memory is the parent's.
+    fn parent_with_same_memory(&self, pid: u32, sizes: Statm) -> Option<u32> {
+        let parent = stat::read(&self.root, pid).ok()?.ppid;
+        if !self.discovery.is_target(parent) || stalled_call::set_aside(parent).is_some() {
+            return None;
+        }
+        // Cheap, and nearly always enough.
+        let of_parent = statm::read(&self.root, parent).ok()?;
+        let has_same_sizes = (of_parent.size, of_parent.data) == (sizes.size, sizes.data);
         // A process that does not answer is found by the calls that follow.
-        self.discovery.is_target(parent) && kcmp::share_memory(pid, parent).unwrap_or(false)
+        let shares = has_same_sizes && kcmp::share_memory(pid, parent).unwrap_or(false);
+        shares.then_some(parent)
     }
 
-    fn layout(&mut self, id: TargetId, pid: u32) -> Option<TargetLayout> {
-        if self.is_counted_elsewhere(pid) {
-            return Some(TargetLayout {
-                resident: Some(Bytes::ZERO),
-                ..TargetLayout::new(id, Some(pid), Vec::new())
-            });
-        }
+    /// The ranges of a process, and whether it may have hugetlb pages.
+    fn layout(&mut self, id: TargetId, pid: u32) -> Option<(TargetLayout, bool)> {
         let mappings = self.mappings(id, pid);
         if mappings.is_ok() && self.not_answering.remove(&id) {
             self.warnings.push(format!("process {pid} answers again"));
@@ -392,7 +402,7 @@ impl TrackedProcesses {
                     is_new: self.started_since_update(id),
                     ..TargetLayout::new(id, Some(pid), memory.ranges)
                 };
-                Some(layout)
+                Some((layout, memory.may_have_hugetlb))
             }
             Err(ProcError::Gone { .. }) => {
                 self.forget(id);
@@ -402,7 +412,7 @@ impl TrackedProcesses {
             // Without mappings, all of its resident memory is unknown.
             Err(ProcError::NotAnswering(why)) => {
                 self.warn_of_stall(id, why);
-                Some(TargetLayout::new(id, Some(pid), Vec::new()))
+                Some((TargetLayout::new(id, Some(pid), Vec::new()), false))
             }
             // The process is alive, but may not be read. A later update tries again.
             Err(error) => {
@@ -479,6 +489,7 @@ impl TrackedProcesses {
             ranges,
             backings: backings(&mappings),
             aliases: aliases(&mappings),
+            may_have_hugetlb: mappings.iter().any(maps::Mapping::may_be_hugetlb),
         })
     }
 }

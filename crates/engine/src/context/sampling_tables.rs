@@ -47,13 +47,13 @@ impl Context {
                     false => tables.idle[kind.index()][age_bucket(age)] += region.len(),
                 }
             }
-            tables.name_hugetlb(target.hugetlb);
             let covered = tables.resident();
             if let Some(resident) = target.resident {
                 tables.fit_to(resident);
                 // The surplus is what the regions hold besides resident memory.
-                tables.gone = Bytes::ZERO;
+                tables.surplus = Bytes::ZERO;
             }
+            tables.name_hugetlb(target.hugetlb);
             let scale = (tables.resident().0 as f64 / covered.0.max(1) as f64).min(1.0);
             tables.reaccessed = reaccessed.map(|bytes| Bytes((bytes.0 as f64 * scale) as u64));
             target.tables = Some(tables);

@@ -72,11 +72,11 @@ impl Context {
         self.schedule.passed += u64::from(MAX_NR_ACCESSES);
         for target in &mut self.targets {
             let mut tables = target.states.take_tables(now);
-            tables.name_hugetlb(target.hugetlb);
             if let Some(resident) = target.resident {
                 tables.aliased = target.aliases.uncounted();
                 tables.fit_to(resident.saturating_sub(tables.aliased));
             }
+            tables.name_hugetlb(target.hugetlb);
             target.tables = Some(tables);
         }
         self.derive_regions(now);

@@ -1,19 +1,19 @@
 //! Memory that one target maps more than once, as collectors with several views of one heap do. Each page
-//! counts once: where its first mapping holds it, its other mappings count as not resident.
+//! counts once: where one mapping holds it, the others count as not resident.
 
 use std::sync::Arc;
 
 use thermo_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 
 use super::chunk::{ScanChunk, ScanResult};
-use super::page_states::PageStates;
+use super::page_states::{CHUNK, PageStates};
 
-/// A mapping of memory that the target maps at lower addresses as well.
+/// A mapping of memory that another mapping of the target has as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alias {
     /// Its addresses.
     pub range: AddrRange,
-    /// The lowest address at which the same memory is mapped.
+    /// The address at which the other mapping has the same memory.
     pub first: Addr,
 }
 
@@ -32,8 +32,9 @@ impl Aliases {
         self.aliases = aliases;
     }
 
-    /// Removes from `chunk`, which was just scanned, the pages that the target has at lower addresses.
-    pub(crate) fn remove_from(&mut self, chunk: &mut ScanChunk, states: &PageStates) {
+    /// Removes from `chunk`, which was just scanned, the pages that the target has in another mapping. A page
+    /// that was idle there, but not here, counts here.
+    pub(crate) fn remove_from(&mut self, chunk: &mut ScanChunk, states: &mut PageStates) {
         let range = chunk.range();
         let first = self
             .aliases
@@ -43,12 +44,32 @@ impl Aliases {
             .take_while(|alias| alias.range.start < range.end);
         for alias in overlapping {
             let pages = alias.range.intersection(&range).unwrap_or_default();
-            for addr in (pages.start.0..pages.end.0).step_by(PAGE_SIZE as usize) {
-                let same_page = Addr(alias.first.0 + (addr - alias.range.start.0));
-                if chunk.get(Addr(addr)) != ScanResult::Absent && states.is_resident(same_page) {
-                    chunk.unset_range(AddrRange::new(addr, addr + PAGE_SIZE));
-                    self.this_pass += Bytes(PAGE_SIZE);
+            let same = |addr: Addr| Addr(alias.first.0 + (addr - alias.range.start).0);
+            let mut at = pages.start;
+            while at < pages.end {
+                // Up to the next chunk of the other mapping.
+                let there = same(at);
+                let end = pages.end.min(at + Bytes(CHUNK - there.0 % CHUNK));
+                let mut idle_there = Vec::new();
+                if let Some(known) = states.chunk_at(there) {
+                    for addr in (at.0..end.0).step_by(PAGE_SIZE as usize).map(Addr) {
+                        let result = chunk.get(addr);
+                        let Some(is_idle) =
+                            known.is_idle(same(addr)).filter(|_| result != ScanResult::Absent)
+                        else {
+                            continue;
+                        };
+                        self.this_pass += Bytes(PAGE_SIZE);
+                        match is_idle && result != ScanResult::Idle {
+                            true => idle_there.push(same(addr)),
+                            false => chunk.unset_range(page(addr)),
+                        }
+                    }
                 }
+                for addr in idle_there {
+                    states.set_absent(page(addr));
+                }
+                at = end;
             }
         }
     }
@@ -60,12 +81,18 @@ impl Aliases {
 
     /// The bytes that a complete pass did not count.
     pub(crate) fn uncounted(&self) -> Bytes {
-        self.this_pass.max(self.last_pass)
+        let all: Bytes = self.aliases.iter().map(|alias| alias.range.len()).sum();
+        self.this_pass.max(self.last_pass).min(all)
     }
+}
+
+const fn page(addr: Addr) -> AddrRange {
+    AddrRange::new(addr.0, addr.0 + PAGE_SIZE)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
     use super::*;
     use thermo_units::Nanos;
 
@@ -94,7 +121,7 @@ mod tests {
             first: Addr(0),
         }]));
         let mut chunk = scanned(pages(998, 16), pages(999, 12));
-        aliases.remove_from(&mut chunk, &states);
+        aliases.remove_from(&mut chunk, &mut states);
         let is_resident = |page: u64| chunk.get(Addr(page * PAGE_SIZE)) != ScanResult::Absent;
         let resident: Vec<u64> = (998..1014).filter(|page| is_resident(*page)).collect();
         assert_eq!(resident, [999, 1004, 1005, 1006, 1007, 1008, 1009, 1010]);
@@ -103,5 +130,29 @@ mod tests {
         assert_eq!(aliases.uncounted(), Bytes(4 * PAGE_SIZE));
         aliases.end_pass();
         assert_eq!(aliases.uncounted(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn page_that_is_only_accessed_in_its_second_mapping_counts_there() {
+        let mut states = PageStates::new(true);
+        for pass in 0..9 {
+            states.begin_pass(Nanos::secs(pass));
+            let mut idle = ScanChunk::default();
+            idle.reset(pages(0, PAGES));
+            idle.set_range(pages(0, PAGES), false);
+            states.update(&idle, Nanos::secs(pass));
+            states.end_pass(Nanos::secs(pass + 1));
+        }
+        let mut aliases = Aliases::default();
+        aliases.set(Arc::from([Alias {
+            range: pages(1000, PAGES),
+            first: Addr(0),
+        }]));
+        let mut chunk = scanned(pages(1000, PAGES), pages(1000, 2));
+        aliases.remove_from(&mut chunk, &mut states);
+        assert_eq!(chunk.get(pages(1001, 1).start), ScanResult::Accessed);
+        let known = states.chunk_at(Addr(0)).unwrap();
+        let at = |page: u64| known.is_idle(Addr(page * PAGE_SIZE));
+        assert_eq!([at(0), at(1), at(2)], [None, None, Some(true)]);
     }
 }

@@ -34,7 +34,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::acted_on::ActedOn;
-use self::byte::{ABSENT, CHUNK, FIRST_SCAN, FIRST_TIMESTAMP, MAX_HISTORY, UNKNOWN, WORDS, is_idle};
+pub(crate) use self::byte::CHUNK;
+use self::byte::{ABSENT, FIRST_SCAN, FIRST_TIMESTAMP, MAX_HISTORY, UNKNOWN, WORDS, is_idle};
 use self::chunk_states::{Chunk, ChunkBacking, ChunkBytes, count, has_history};
 use self::counts::{Counts, Group, Scanned};
 pub(crate) use self::runs::{State, StateRun};
@@ -89,6 +90,19 @@ enum LastAccess {
     LastScan,
     At(Nanos),
     Unknown(UnknownReason),
+}
+
+/// The pages of a chunk, as the last scan found them.
+pub(crate) struct KnownPages<'a>(&'a ChunkBytes);
+
+impl KnownPages<'_> {
+    /// Whether the page at `addr`, in this chunk, was idle; `None` if it was not resident.
+    pub(crate) fn is_idle(&self, addr: Addr) -> Option<bool> {
+        match self.0.get((addr.0 % CHUNK / PAGE_SIZE) as usize) {
+            ABSENT => None,
+            byte => Some(is_idle(byte)),
+        }
+    }
 }
 
 impl PageStates {
@@ -233,10 +247,10 @@ impl PageStates {
         self.backings = backings;
     }
 
-    /// Whether the last scan found the page at `addr` resident.
-    pub(crate) fn is_resident(&self, addr: Addr) -> bool {
+    /// The pages of the chunk that contains `addr`; `None` if none is resident.
+    pub(crate) fn chunk_at(&self, addr: Addr) -> Option<KnownPages<'_>> {
         let chunk = self.chunks.get(&(addr.0 / CHUNK));
-        chunk.is_some_and(|chunk| chunk.bytes.get((addr.0 % CHUNK / PAGE_SIZE) as usize) != ABSENT)
+        chunk.map(|chunk| KnownPages(&chunk.bytes))
     }
 
     /// Backing of the mapping at `addr`.

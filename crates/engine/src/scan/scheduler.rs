@@ -147,7 +147,7 @@ impl Scheduler {
                 range,
             };
             let next = ops.scan(&target_range, &mut self.chunk).max(range.end);
-            target.aliases.remove_from(&mut self.chunk, &target.states);
+            target.aliases.remove_from(&mut self.chunk, &mut target.states);
             target.states.update(&self.chunk, now);
             target.states.set_absent(AddrRange {
                 start: range.end,

@@ -135,11 +135,9 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
         text += &format!("{}: {matches}: {}\n", policy.policy, policy.why);
     }
     text += "\n";
-    let mut facts = Table::default();
-    for (name, value) in &explanation.facts {
-        facts.row([name.to_string(), value.to_string()]);
-    }
-    text + &facts.text()
+    let facts = explanation.facts.iter();
+    let rows = facts.map(|(name, value)| vec![name.clone(), value.clone()]);
+    text + &Table::of_rows(2, rows.collect()).text()
 }
 
 /// The last decisions.

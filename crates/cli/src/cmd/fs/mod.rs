@@ -110,8 +110,6 @@ impl Fs {
         );
         let module_targets = self.module_targets()?;
         let engine = Arc::new(Engine::new("/", self.tracker_factory()?, warn));
-        // Finds the direct map while the kernel shows it: kdamonds open their trackers later.
-        drop(Host::probe());
         match &self.mount {
             Some(dir) => {
                 privileges::keep_only(privileges::FS)?;

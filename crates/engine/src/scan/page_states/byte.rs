@@ -11,7 +11,7 @@ pub(super) const UNKNOWN: u8 = 255;
 /// Pages of a chunk: those that one page-table page maps.
 pub(super) const CHUNK_PAGES: usize = 512;
 pub(super) const WORDS: usize = CHUNK_PAGES / 64;
-pub(super) const CHUNK: u64 = CHUNK_PAGES as u64 * PAGE_SIZE;
+pub(crate) const CHUNK: u64 = CHUNK_PAGES as u64 * PAGE_SIZE;
 
 /// True if `byte` is the index of an idle page's timestamp.
 pub(super) const fn is_idle(byte: u8) -> bool {
