@@ -20,7 +20,10 @@ doctor_chooses_pte() {
     grep -q '"default_tracker":"pte"' /out/doctor.json || fail "$(run_thermo doctor | grep '  pte ')"
 }
 
-has_snapshot() { run_thermo report info --json /tmp/some.arrow >/tmp/info.json && [ "$(number_of snapshots </tmp/info.json)" -gt 0 ]; }
+# True once the recording, which is still being written, contains a snapshot: its first batch may have none.
+has_snapshot() { # FILE
+    run_thermo report info --json "$1" >/tmp/info.json && [ "$(number_of snapshots </tmp/info.json)" -gt 0 ] 2>/dev/null
+}
 
 # Does not check accuracy: for machines that are too slow for that.
 record_writes_a_snapshot() {
@@ -33,7 +36,7 @@ record_writes_a_snapshot() {
     thermo record -o /tmp/some.arrow --tracker pte $intervals --pid "$pid" 2>/dev/null &
     recorder=$!
     kill_at_end "$recorder"
-    wait_until "a snapshot is recorded" has_snapshot
+    wait_until "a snapshot is recorded" has_snapshot /tmp/some.arrow
     kill -INT "$recorder"
     wait "$recorder" || status=$?
     [ "$status" -eq 130 ] || fail "record ended with $status, not 130"
@@ -201,12 +204,6 @@ reclaim_swaps_cold_memory() {
         --wmarks-high 1000 --wmarks-mid 1000 --wmarks-low 0
 }
 
-# True once the recording, which is still being written, contains a snapshot: its first batch may have none.
-has_snapshot() {
-    run_thermo report info --json /tmp/killed.arrow >/tmp/info.json
-    [ "$(number_of snapshots </tmp/info.json)" -gt 0 ] 2>/dev/null
-}
-
 killed_record_is_readable() {
     local recorder snapshots
     start_workload hot-cold.cfg
@@ -215,7 +212,7 @@ killed_record_is_readable() {
     thermo record -o /tmp/killed.arrow $intervals --pid "$pid" 2>/dev/null &
     recorder=$!
     kill_at_end "$recorder"
-    wait_until "the recording has a snapshot" has_snapshot
+    wait_until "the recording has a snapshot" has_snapshot /tmp/killed.arrow
     kill -KILL "$recorder"
     wait "$recorder"
     # A truncated recording gives a report and exit code 1.
