@@ -45,6 +45,10 @@ case "$versions $chosen" in
         ;;
 esac
 
+# The guest reads all files into one shell: of two functions of one name, the second would replace the first.
+twice=$(sed -n 's/^\([a-z_0-9]*\)().*/\1/p' tests/guest/inside/*.sh | sort | uniq -d | xargs)
+[ -z "$twice" ] || { echo "guest: two functions in tests/guest/inside have the same name: $twice" >&2; exit 2; }
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

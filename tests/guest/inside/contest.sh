@@ -109,8 +109,6 @@ contest_moving() { need_damon; run_pattern moving; }
 # With spans of 0.1 s the truth would be a hundred megabytes, which take longer to transfer than to generate.
 contest_random() { need_damon; run_pattern random --truth-span 2s; }
 
-redis_responds() { redis-cli -s /tmp/redis.sock ping 2>/dev/null | grep -q PONG; }
-
 start_redis() {
     need_damon
     command -v redis-benchmark >/dev/null || skip "redis is not in this initramfs: use tests/guest/contest.sh"

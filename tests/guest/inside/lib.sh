@@ -144,3 +144,5 @@ major_faults() { awk '{ print $12 }' "/proc/$pid/stat"; }
 number_of() { # FIELD < JSON
     grep -o "\"$1\":[0-9]*" | tail -n 1 | cut -d: -f2
 }
+
+redis_responds() { redis-cli -s /tmp/redis.sock ping 2>/dev/null | grep -q PONG; }

@@ -78,7 +78,6 @@ check_hot_comes_near() { # SERVER
     awk -v share="$hot" 'BEGIN { exit !(share >= 95) }' || fail "only $hot % of the hot bytes are on the fast node"
 }
 
-redis_responds() { redis-cli -s /tmp/redis.sock ping 2>/dev/null | grep -q PONG; }
 start_tier_redis() {
     redis-server --port 0 --unixsocket /tmp/redis.sock --save '' --appendonly no >/dev/null &
     pid=$!

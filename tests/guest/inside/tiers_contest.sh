@@ -95,7 +95,7 @@ addresses_of() { # NODE
 # Starts a kdamond that moves memory of one node to another: hot memory, of an access rate of at least 5 %, or
 # cold memory, which was not accessed for 10 s. Needs sample_us, aggr_us, update_us; the quota: quota_ms each
 # quota_reset_ms.
-start_kdamond() { # NUMBER migrate_hot|migrate_cold FROM TO
+start_tier_kdamond() { # NUMBER migrate_hot|migrate_cold FROM TO
     local context=$damon/$1/contexts/0 scheme=$damon/$1/contexts/0/schemes/0 addresses
     local max=18446744073709551615 min_accesses=1 max_accesses=20 min_age=0 is_young=N
     [ "$2" = migrate_hot ] || min_accesses=0 max_accesses=0 min_age=$((10000000 / aggr_us)) is_young=Y
@@ -129,16 +129,16 @@ write() { # FOLDER FILE VALUE [FILE VALUE...]
 begin_damon() {
     local sample_us=100000 aggr_us=2000000 update_us=20000000 quota_reset_ms=20000
     write $damon nr_kdamonds 2
-    quota_ms=1000 start_kdamond 0 migrate_cold 0 1
-    quota_ms=2000 start_kdamond 1 migrate_hot 1 0
+    quota_ms=1000 start_tier_kdamond 0 migrate_cold 0 1
+    quota_ms=2000 start_tier_kdamond 1 migrate_hot 1 0
 }
 # The intervals of the kernel's own sample of tiering (samples/damon/mtier.c, Linux 6.16), with the same
 # shares of CPU time. Its goals, the used and the free share of a node, are not in 6.12.
 begin_damon_fast() {
     local sample_us=5000 aggr_us=100000 update_us=1000000 quota_reset_ms=1000
     write $damon nr_kdamonds 2
-    quota_ms=50 start_kdamond 0 migrate_cold 0 1
-    quota_ms=100 start_kdamond 1 migrate_hot 1 0
+    quota_ms=50 start_tier_kdamond 0 migrate_cold 0 1
+    quota_ms=100 start_tier_kdamond 1 migrate_hot 1 0
 }
 end_damon_fast() { end_damon; }
 end_damon() {
