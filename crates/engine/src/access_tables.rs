@@ -242,7 +242,10 @@ impl AccessTables {
     /// do not know which they are, so all cells shrink in proportion.
     pub fn fit_to(&mut self, resident: Bytes) {
         let sum = self.resident();
-        self.surplus = sum.saturating_sub(resident);
+        // The regions of sampling hold memory that is not resident: that says nothing.
+        if self.method == Method::Scan {
+            self.surplus = sum.saturating_sub(resident);
+        }
         if sum <= resident {
             self.unknown[UnknownReason::NotScanned.index()] += resident - sum;
             return;

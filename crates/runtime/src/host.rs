@@ -161,18 +161,23 @@ impl OwnTracker {
     /// # Errors
     /// The tracker cannot be opened any more.
     pub fn open_another(name: &'static str, seed: u64) -> Result<Box<dyn Tracker + Send>, HostError> {
-        match name {
-            "pte" => match PteTracker::new() {
-                Ok(tracker) => Ok(Box::new(tracker)),
-                Err(error) => Err(HostError::Unavailable {
-                    name,
-                    reason: error.to_string(),
-                }),
-            },
-            "idle" => Ok(Box::new(Idle::new(Path::new("/"))?)),
-            _ => Ok(Box::new(Smaps::new(Path::new("/"), seed))),
-        }
+        open_own(name, None, seed)
     }
+}
+
+/// Opens a tracker that our engine drives. `pte`: the tracker of this name, if it is open already.
+fn open_own(
+    name: &'static str,
+    pte: Option<PteTracker>,
+    seed: u64,
+) -> Result<Box<dyn Tracker + Send>, HostError> {
+    let unavailable = |reason: String| HostError::Unavailable { name, reason };
+    Ok(match (name, pte) {
+        ("pte", Some(pte)) => Box::new(pte),
+        ("pte", None) => Box::new(PteTracker::new().map_err(|error| unavailable(error.to_string()))?),
+        ("idle", _) => Box::new(Idle::new(Path::new("/"))?),
+        _ => Box::new(Smaps::new(Path::new("/"), seed)),
+    })
 }
 
 /// Requirements of a session on its tracker, beyond monitoring.
@@ -227,14 +232,11 @@ impl Host {
         };
         let is_substitute = report.name != "pte" && !rejected.is_empty();
         let (name, reason) = (report.name, format!("{}{rejected}", report.reason));
-        let backend = match (name, self.pte) {
-            ("pte", Some(pte)) => Backend::Tracker(Box::new(pte)),
-            ("smaps", _) => Backend::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
-            ("idle", _) => Backend::Tracker(Box::new(Idle::new(Path::new("/"))?)),
+        let backend = match name {
             // The claim is released on drop, so also when the session does not start.
-            ("kdamond", _) => Backend::Kernel(Claim::take(Path::new("/"))?),
-            ("paddr", _) => Backend::Physical(Box::new(Paddr::new(Path::new("/"))?)),
-            (name, _) => return Err(HostError::Unavailable { name, reason }),
+            "kdamond" => Backend::Kernel(Claim::take(Path::new("/"))?),
+            "paddr" => Backend::Physical(Box::new(Paddr::new(Path::new("/"))?)),
+            name => Backend::Tracker(open_own(name, self.pte, seed)?),
         };
         Ok(Selected {
             backend,
@@ -262,7 +264,7 @@ impl Host {
             Ok(selected) => selected,
             // The idle-page bitmap is there, but cannot be written.
             Err(HostError::File(error)) if can_use_smaps => Selected {
-                backend: Backend::Tracker(Box::new(Smaps::new(Path::new("/"), seed))),
+                backend: Backend::Tracker(open_own("smaps", None, seed)?),
                 name: "smaps",
                 reason: error.to_string(),
                 is_substitute: true,

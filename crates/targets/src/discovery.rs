@@ -25,6 +25,8 @@ pub struct DiscoveredProcess {
     pub pid: u32,
     /// Start time in clock ticks since boot. Pid and start time together identify a process.
     pub starttime: u64,
+    /// The parent when it was found.
+    pub ppid: u32,
     image: Image,
     origin: Origin,
 }
@@ -404,6 +406,7 @@ impl Discovery {
         let process = DiscoveredProcess {
             pid: stat.pid,
             starttime: stat.starttime,
+            ppid: stat.ppid,
             image: stat.image,
             origin,
         };

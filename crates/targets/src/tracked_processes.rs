@@ -237,7 +237,7 @@ impl TrackedProcesses {
     /// Reads the mappings of a target, which has these `sizes` now. If they cannot be read, it has no layout.
     fn read_layout(&mut self, id: TargetId, pid: u32, sizes: Option<Statm>) {
         let began = clock::thread_cpu();
-        let shares_with = sizes.and_then(|sizes| self.parent_with_same_memory(pid, sizes));
+        let shares_with = sizes.and_then(|sizes| self.parent_with_same_memory(id, sizes));
         let read = match shares_with {
             Some(_) => Some((TargetLayout::new(id, Some(pid), Vec::new()), false)),
             None => self.layout(id, pid),
@@ -371,8 +371,9 @@ impl TrackedProcesses {
 
     /// The parent, if it is a target and the process, which has these `sizes`, shares its address space
     /// (`vfork()`, `CLONE_VM`): then its memory is the parent's.
-    fn parent_with_same_memory(&self, pid: u32, sizes: Statm) -> Option<u32> {
-        let parent = stat::read(&self.root, pid).ok()?.ppid;
+    fn parent_with_same_memory(&self, id: TargetId, sizes: Statm) -> Option<u32> {
+        let process = self.discovery.processes().get(&id)?;
+        let (pid, parent) = (process.pid, process.ppid);
         if !self.discovery.is_target(parent) || stalled_call::set_aside(parent).is_some() {
             return None;
         }

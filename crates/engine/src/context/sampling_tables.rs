@@ -50,8 +50,6 @@ impl Context {
             let covered = tables.resident();
             if let Some(resident) = target.resident {
                 tables.fit_to(resident);
-                // The surplus is what the regions hold besides resident memory.
-                tables.surplus = Bytes::ZERO;
             }
             tables.name_hugetlb(target.hugetlb);
             let scale = (tables.resident().0 as f64 / covered.0.max(1) as f64).min(1.0);

@@ -17,6 +17,13 @@ pub struct Alias {
     pub first: Addr,
 }
 
+impl Alias {
+    /// Where the other mapping has the page at `addr`.
+    fn other(&self, addr: Addr) -> Addr {
+        Addr(self.first.0 + (addr - self.range.start).0)
+    }
+}
+
 /// The aliases of one target, and how much of them was not counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Aliases {
@@ -36,42 +43,53 @@ impl Aliases {
     /// that was idle there, but not here, counts here.
     pub(crate) fn remove_from(&mut self, chunk: &mut ScanChunk, states: &mut PageStates) {
         let range = chunk.range();
-        let first = self
-            .aliases
-            .partition_point(|alias| alias.range.end <= range.start);
-        let overlapping = self.aliases[first..]
+        let aliases = Arc::clone(&self.aliases);
+        let first = aliases.partition_point(|alias| alias.range.end <= range.start);
+        let overlapping = aliases[first..]
             .iter()
             .take_while(|alias| alias.range.start < range.end);
         for alias in overlapping {
             let pages = alias.range.intersection(&range).unwrap_or_default();
-            let same = |addr: Addr| Addr(alias.first.0 + (addr - alias.range.start).0);
             let mut at = pages.start;
             while at < pages.end {
                 // Up to the next chunk of the other mapping.
-                let there = same(at);
+                let there = alias.other(at);
                 let end = pages.end.min(at + Bytes(CHUNK - there.0 % CHUNK));
-                let mut idle_there = Vec::new();
-                if let Some(known) = states.chunk_at(there) {
-                    for addr in (at.0..end.0).step_by(PAGE_SIZE as usize).map(Addr) {
-                        let result = chunk.get(addr);
-                        let Some(is_idle) =
-                            known.is_idle(same(addr)).filter(|_| result != ScanResult::Absent)
-                        else {
-                            continue;
-                        };
-                        self.this_pass += Bytes(PAGE_SIZE);
-                        match is_idle && result != ScanResult::Idle {
-                            true => idle_there.push(same(addr)),
-                            false => chunk.unset_range(page(addr)),
-                        }
-                    }
-                }
-                for addr in idle_there {
-                    states.set_absent(page(addr));
+                let part = AddrRange { start: at, end };
+                for idle in self.remove_part(alias, part, chunk, states) {
+                    states.set_absent(page(idle));
                 }
                 at = end;
             }
         }
+    }
+
+    /// Removes the pages of `part`, which lies in one chunk of the other mapping, except those that are idle
+    /// there only. Returns where the other mapping has these.
+    fn remove_part(
+        &mut self,
+        alias: &Alias,
+        part: AddrRange,
+        chunk: &mut ScanChunk,
+        states: &PageStates,
+    ) -> Vec<Addr> {
+        let mut idle_there = Vec::new();
+        let Some(known) = states.chunk_at(alias.other(part.start)) else {
+            return idle_there;
+        };
+        for addr in (part.start.0..part.end.0).step_by(PAGE_SIZE as usize).map(Addr) {
+            let result = chunk.get(addr);
+            let is_idle = known.is_idle(alias.other(addr));
+            let Some(is_idle) = is_idle.filter(|_| result != ScanResult::Absent) else {
+                continue;
+            };
+            self.this_pass += Bytes(PAGE_SIZE);
+            match is_idle && result != ScanResult::Idle {
+                true => idle_there.push(alias.other(addr)),
+                false => chunk.unset_range(page(addr)),
+            }
+        }
+        idle_there
     }
 
     /// Ends a pass.

@@ -109,7 +109,7 @@ fn target_row(target: &Target) -> [String; 6] {
         target.policy.clone(),
         Bytes(target.resident_bytes).to_string(),
         Bytes(idle).to_string(),
-        Bytes::signed(target.net_saved_bytes).to_string(),
+        Bytes::signed(target.net_saved_bytes),
         Bytes(target.refault_bytes_per_min).to_string(),
     ]
 }
@@ -262,7 +262,7 @@ fn ledger_day(row: &LedgerDay) -> [String; 8] {
     };
     let acted: u64 = row.acted_bytes.iter().map(|sum| sum.bytes).sum();
     [
-        row.day.to_string(),
+        row.day.clone(),
         name,
         Bytes(acted).to_string(),
         Bytes(row.back_1min_bytes).to_string(),
